@@ -1,0 +1,1 @@
+"""Sealed segment to Parquet plus index, and back."""

@@ -1,0 +1,1 @@
+"""Which objects hold a partition: immutable, epoch-numbered snapshots."""

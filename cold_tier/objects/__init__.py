@@ -1,0 +1,1 @@
+"""The object-store interface and its implementations."""

@@ -1,0 +1,1 @@
+"""One read over all tiers, for the Kafka protocol and HTTP alike."""

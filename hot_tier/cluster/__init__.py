@@ -1,0 +1,1 @@
+"""Cluster metadata: the model, the store interface, and its stores."""

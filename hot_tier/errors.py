@@ -1,0 +1,153 @@
+"""Every error a caller of the hot tier may meet, named by its cause.
+
+An error says what happened, where, and what to do next. It never names a wire code: Kafka codes and HTTP
+statuses are given once, at the border (`gateway.kafka.errors`, `gateway.http.problems`). `retriable` means that
+the same call may succeed later without the caller changing anything.
+
+`assert` is for our own mistakes; whatever foreign bytes or a user can cause is one of these.
+"""
+
+from typing import ClassVar
+
+
+class TierlogError(Exception):
+    """What happened, `where` (a topic-partition, a file, an object), and a `hint`: what to do next."""
+
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text} ({self.hint})" if self.hint else text
+
+
+# What producers send
+
+
+class CorruptBatch(TierlogError):
+    """Bytes that are not the record batch they claim to be: CRC, lengths, counts."""
+
+
+class InvalidRecord(TierlogError):
+    """A well-formed batch that this topic must not take: no key on a compacted topic, a bad timestamp."""
+
+
+class BatchTooLarge(TierlogError):
+    """More bytes than `max.message.bytes`, or more than the cap once decompressed."""
+
+
+class UnsupportedBatch(TierlogError):
+    """A record format or codec that is not served: magic below 2, codec 5 and up."""
+
+
+class OutOfOrderSequence(TierlogError):
+    """An idempotent producer left a gap, or repeated a batch older than the window of five."""
+
+
+class ProducerFenced(TierlogError):
+    """A newer epoch of this producer id has written already."""
+
+
+# What readers ask
+
+
+class OffsetOutOfRange(TierlogError):
+    """Below the log start, or beyond the log end."""
+
+
+class CorruptLog(TierlogError):
+    """Stored bytes are damaged. Never answered as "nothing there", never skipped."""
+
+
+# Topics and partitions
+
+
+class UnknownTopic(TierlogError):
+    retriable = True
+
+
+class UnknownTopicId(TierlogError):
+    retriable = True
+
+
+class UnknownPartition(TierlogError):
+    retriable = True
+
+
+class TopicExists(TierlogError):
+    pass
+
+
+class InvalidTopicName(TierlogError):
+    pass
+
+
+class InvalidPartitions(TierlogError):
+    pass
+
+
+class InvalidReplication(TierlogError):
+    """A replication factor or an assignment that the cluster cannot place."""
+
+
+class InvalidConfig(TierlogError):
+    pass
+
+
+# Leadership
+
+
+class NotLeader(TierlogError):
+    """Another broker leads this partition."""
+
+    retriable = True
+
+
+class FencedLeaderEpoch(TierlogError):
+    """The caller knows an older leader epoch than ours."""
+
+    retriable = True
+
+
+class UnknownLeaderEpoch(TierlogError):
+    """The caller knows a newer leader epoch than ours."""
+
+    retriable = True
+
+
+class NotEnoughReplicas(TierlogError):
+    retriable = True
+
+
+# The machine
+
+
+class StorageFailure(TierlogError):
+    """The disk refused a read, a write or a sync. What was not acknowledged may be lost, nothing else."""
+
+    retriable = True
+
+
+class DiskFull(StorageFailure):
+    """Too little room left on the data directory's disk to accept writes."""
+
+
+class MetadataUnavailable(TierlogError):
+    """The metadata store did not answer in time."""
+
+    retriable = True
+
+
+class MetadataConflict(TierlogError):
+    """A compare-and-swap lost against another writer; read again and decide anew."""
+
+    retriable = True
+
+
+class SettingsError(TierlogError):
+    """A setting that cannot be used; says which one and what it may be."""

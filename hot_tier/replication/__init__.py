@@ -1,0 +1,1 @@
+"""Partitions as the gateway sees them: who leads, what is committed, who waits for it."""

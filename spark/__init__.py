@@ -1,0 +1,1 @@
+"""PySpark over the archive: data source and jobs."""

@@ -1,0 +1,1 @@
+"""The command line, the settings, and the place where the parts are put together."""

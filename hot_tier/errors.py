@@ -1,8 +1,8 @@
 """Every error a caller of the hot tier may meet, named by its cause.
 
 An error says what happened, where, and what to do next. It never names a wire code: Kafka codes and HTTP
-statuses are given once, at the border (`gateway.kafka.errors`, `gateway.http.problems`). `retriable` means that
-the same call may succeed later without the caller changing anything.
+statuses are given once, at the border (`gateway.kafka.errors`, `gateway.http.problems`). `retriable` means
+that the same call may succeed later without the caller changing anything.
 
 `assert` is for our own mistakes; whatever foreign bytes or a user can cause is one of these.
 """

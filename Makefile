@@ -1,0 +1,107 @@
+# Two commands are all a fresh machine needs: `make demo` and `make test`. Both set up `.venv` first.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+CODE := tierlog gateway offloader spark cold_tier hot_tier tests benchmarks
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+SAY := printf '\033[36m▸\033[0m %s\n'
+
+# Installs Debian packages where that is possible without asking; what needs them is skipped elsewhere.
+AS_ROOT := if [ "$$(id -u)" = 0 ]; then root=; else root='sudo -n'; fi
+APT = $(AS_ROOT); command -v apt-get >/dev/null && $$root true 2>/dev/null \
+	&& { $$root apt-get install -y -qq --no-install-recommends $(1) >/dev/null 2>&1 \
+	  || { $$root apt-get update -qq >/dev/null 2>&1 \
+	    && $$root apt-get install -y -qq --no-install-recommends $(1) >/dev/null 2>&1; }; }
+
+.PHONY: help demo test test-all bench lint format venv kafka-jars settings-page constraints clean
+
+help:
+	@echo 'make demo        the service on embedded defaults: produce, consume, replay, kill -9, recover'
+	@echo 'make test        lint, types and every test that is not slow (under 20 minutes on two cores)'
+	@echo 'make test-all    the slow ones too: long chaos runs and simulations'
+	@echo 'make bench       tierlog beside Apache Kafka on this machine, as ratios'
+	@echo 'make lint        ruff, mypy, import-linter'
+	@echo 'make format      rewrites the code in the one format'
+	@echo 'make venv        only sets up .venv; the command is then .venv/bin/tierlog'
+
+demo: $(INSTALLED)
+	@$(BIN)/tierlog demo
+
+test: lint kafka-jars
+	@$(SAY) 'tests, two at a time'
+	@$(BIN)/pytest -q -n 2 --dist loadfile -m 'not slow and not java and not serial'
+	@$(SAY) 'tests that want the machine to themselves, and those with Apache Kafka'"'"'s own tools'
+	@$(BIN)/pytest -q -m 'not slow and (java or serial)'
+
+test-all: test
+	@$(SAY) 'slow tests: chaos and simulations'
+	@$(BIN)/pytest -q -m slow
+
+bench: $(INSTALLED) kafka-jars
+	@$(BIN)/python -m benchmarks
+
+lint: $(INSTALLED)
+	@$(SAY) 'ruff: lint and format'
+	@$(BIN)/ruff check --quiet $(CODE)
+	@$(BIN)/ruff format --quiet --check $(CODE)
+	@$(SAY) 'mypy --strict'
+	@$(BIN)/mypy --no-error-summary
+	@$(SAY) 'import-linter: which way imports point'
+	@$(BIN)/lint-imports --no-logo >.import_linter_cache.log 2>&1 || { cat .import_linter_cache.log; exit 1; }
+
+format: $(INSTALLED)
+	@$(BIN)/ruff check --quiet --fix $(CODE) || true
+	@$(BIN)/ruff format $(CODE)
+
+venv: $(INSTALLED)
+
+# The first Python from 3.11 up that is here. The pinned versions are tested on 3.11.
+$(INSTALLED): pyproject.toml constraints.txt
+	@for python in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
+	  $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break || python=; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo 'tierlog needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python' >&2; exit 1; \
+	fi; \
+	if ! [ -x $(BIN)/pip ]; then \
+	  $(SAY) "setting up .venv with $$($$python --version)"; \
+	  if ! $$python -c 'import ensurepip' 2>/dev/null; then \
+	    $(SAY) 'installing python3-venv (apt)'; \
+	    $(call APT,python3-venv) || { echo 'this Python has no venv module: install python3-venv' >&2; exit 1; }; \
+	  fi; \
+	  $$python -m venv $(VENV); \
+	fi
+	@$(SAY) 'installing tierlog and its pinned dependencies into .venv (a minute or two)'
+	@$(PIP) install -c constraints.txt setuptools
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+# Apache Kafka's jars, for its own tools in tests/compat and as the peer in benchmarks: from Maven Central.
+kafka-jars: $(INSTALLED)
+	@if ! command -v java >/dev/null || ! command -v mvn >/dev/null; then \
+	  $(SAY) 'installing Java and Maven (apt) for Apache Kafka'"'"'s own tools'; \
+	  $(call APT,default-jre-headless maven) \
+	    || $(SAY) 'no Java and Maven here and no way to install them: tests with Apache Kafka'"'"'s tools are skipped'; \
+	fi
+	@if command -v java >/dev/null && command -v mvn >/dev/null; then benchmarks/peer/fetch-jars; fi
+
+# After a change of settings: docs/SETTINGS.md is generated, a test checks that it is current.
+settings-page: $(INSTALLED)
+	@$(BIN)/python -m tierlog.settings_page docs/SETTINGS.md
+
+constraints:
+	@rm -rf .cache/constraints && python3 -m venv .cache/constraints
+	@.cache/constraints/bin/pip install --quiet setuptools '.[dev]'
+	@head -2 constraints.txt >.cache/constraints.txt
+	@.cache/constraints/bin/pip freeze --all | grep -v -i -E '^(tierlog|pip)\b' >>.cache/constraints.txt
+	@mv .cache/constraints.txt constraints.txt && rm -rf .cache/constraints
+
+clean:
+	@rm -rf $(VENV) .cache build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache*

@@ -1,0 +1,54 @@
+"""The APIs we speak, by their key on the wire, and where each one's messages are described."""
+
+from enum import IntEnum
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+
+class ApiKey(IntEnum):
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_CLUSTER = 60
+
+
+def _message_class(api_key: ApiKey, side: str) -> type[Any]:
+    module = import_module(f"gateway.kafka.protocol.messages.{api_key.name.lower()}")
+    found: type[Any] = getattr(module, api_key.name.title().replace("_", "") + side)
+    return found
+
+
+@cache
+def request_class(api_key: ApiKey) -> type[Any]:
+    return _message_class(api_key, "Request")
+
+
+@cache
+def response_class(api_key: ApiKey) -> type[Any]:
+    return _message_class(api_key, "Response")

@@ -1,0 +1,59 @@
+"""Settings of the Kafka listener."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    host: str = field(default="127.0.0.1", metadata={"doc": "Address to listen on."})
+    port: int = field(default=9092, metadata={"doc": "Port to listen on; 0 picks a free one."})
+    advertised_host: str = field(
+        default="", metadata={"doc": "Host name that clients are told to connect to; empty: `host`."}
+    )
+    advertised_port: int = field(
+        default=0, metadata={"doc": "Port that clients are told to connect to; 0: the port listened on."}
+    )
+    max_request_bytes: int = field(
+        default=100 * 1024 * 1024, metadata={"doc": "Largest request frame; a larger one closes the connection."}
+    )
+    max_inflight_requests: int = field(
+        default=64, metadata={"doc": "Unanswered requests per connection before reading from it pauses."}
+    )
+    max_inflight_bytes: int = field(
+        default=32 * 1024 * 1024,
+        metadata={"doc": "Unanswered or unsent bytes per connection before reading from it pauses."},
+    )
+    max_connections: int = field(default=10_000, metadata={"doc": "Connections over all clients."})
+    max_connections_per_ip: int = field(default=2_000, metadata={"doc": "Connections from one address."})
+    connections_max_idle_ms: int = field(
+        default=600_000, metadata={"doc": "A connection without any request for so long is closed."}
+    )
+    request_receive_timeout_ms: int = field(
+        default=30_000, metadata={"doc": "A request begun but not sent whole within this time closes the connection."}
+    )
+    auto_create_topics: bool = field(
+        default=True, metadata={"doc": "Create a topic when a producer asks for one that does not exist."}
+    )
+    num_partitions: int = field(
+        default=1, metadata={"doc": "Partitions of topics created automatically or without a number."}
+    )
+    default_replication_factor: int = field(
+        default=1, metadata={"doc": "Replicas of topics created automatically or without a number."}
+    )
+    fetch_max_bytes: int = field(
+        default=55 * 1024 * 1024, metadata={"doc": "Most record bytes in one fetch response, whatever was asked."}
+    )
+    fetch_max_wait_ms: int = field(
+        default=60_000, metadata={"doc": "Longest time that a fetch may wait for data, whatever was asked."}
+    )
+    max_fetch_sessions: int = field(default=1_000, metadata={"doc": "Incremental fetch sessions kept."})
+    max_decompressed_bytes: int = field(
+        default=256 * 1024 * 1024, metadata={"doc": "Largest size that a compressed batch may expand to."}
+    )
+    validation_depth: str = field(
+        default="full",
+        metadata={"doc": "`full` walks every record of a produced batch, `header` checks CRC and header only."},
+    )
+    drain_timeout_ms: int = field(
+        default=5_000, metadata={"doc": "At shutdown, how long unanswered requests may take to finish."}
+    )

@@ -1,1 +1,10 @@
-"""RecordBatch v2: header view, validation, columns, compression."""
+"""RecordBatch v2, the format of everything stored and sent. `docs/formats/record-batch.md` draws it.
+
+- `batch`: the header: view, in-place assignment, walking a run of batches
+- `crc`: CRC-32C
+- `compression`: the four codecs, with a cap that holds while decompressing
+- `validate`: what a produced batch must satisfy before it is appended
+- `records`: a few records as Python values, both ways
+- `columns`: many records as Arrow columns, both ways
+- `kernels`: the compiled loops behind `validate` and `columns`
+"""

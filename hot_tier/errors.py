@@ -37,6 +37,10 @@ class InvalidRecord(TierlogError):
     """A well-formed batch that this topic must not take: no key on a compacted topic, a bad timestamp."""
 
 
+class InvalidTimestamp(InvalidRecord):
+    """A record's time is outside what `message.timestamp.before.max.ms` and `….after.max.ms` allow."""
+
+
 class BatchTooLarge(TierlogError):
     """More bytes than `max.message.bytes`, or more than the cap once decompressed."""
 
@@ -147,6 +151,24 @@ class MetadataConflict(TierlogError):
     """A compare-and-swap lost against another writer; read again and decide anew."""
 
     retriable = True
+
+
+class MetadataCompacted(TierlogError):
+    """A watch asked for changes older than the store remembers; list again and watch from there."""
+
+    retriable = True
+
+
+class CorruptMetadata(TierlogError):
+    """A value in the metadata store that is not what its key promises."""
+
+
+class LeaseExpired(TierlogError):
+    """The lease that a key was to hang on is gone; whoever held it must register anew."""
+
+
+class InvalidRequest(TierlogError):
+    """A request that contradicts itself: the same topic twice, a value where none may be."""
 
 
 class SettingsError(TierlogError):

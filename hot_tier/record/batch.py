@@ -116,9 +116,7 @@ def read_header(buffer: ReadBuffer, position: int = 0) -> BatchHeader:
         )
     header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
     if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD:
-        raise CorruptBatch(
-            f"batch length {header.batch_length} is less than a header takes", where=f"byte {position}"
-        )
+        raise CorruptBatch(f"batch length {header.batch_length} is less than a header takes", where=f"byte {position}")
     return header
 
 
@@ -135,9 +133,7 @@ def stamp_append_time(buffer: WriteBuffer, now_ms: int, position: int = 0) -> No
     set_max_timestamp(buffer, header, now_ms, position)
 
 
-def set_max_timestamp(
-    buffer: WriteBuffer, header: BatchHeader, max_timestamp: int, position: int = 0
-) -> None:
+def set_max_timestamp(buffer: WriteBuffer, header: BatchHeader, max_timestamp: int, position: int = 0) -> None:
     """Writes the batch's greatest timestamp, and the CRC that follows from it."""
     _TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, max_timestamp)
     with memoryview(buffer) as view:
@@ -181,9 +177,7 @@ def whole_batches_bytes(buffer: ReadBuffer) -> int:
     while end - position >= HEADER_BYTES:
         length: int = _PREFIX.unpack_from(buffer, position)[1]
         if length < HEADER_BYTES - LENGTH_OVERHEAD:
-            raise CorruptBatch(
-                f"batch length {length} is less than a header takes", where=f"byte {position}"
-            )
+            raise CorruptBatch(f"batch length {length} is less than a header takes", where=f"byte {position}")
         if length + LENGTH_OVERHEAD > end - position:
             break
         position += length + LENGTH_OVERHEAD

@@ -60,9 +60,7 @@ def decompress(codec: int, data: ReadBuffer, max_bytes: int) -> ReadBuffer:
             raise _too_large(max_bytes)
         return data
     if codec not in _DECOMPRESSORS:
-        raise UnsupportedBatch(
-            f"no compression codec {codec}", hint="0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd"
-        )
+        raise UnsupportedBatch(f"no compression codec {codec}", hint="0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd")
     try:
         return _DECOMPRESSORS[codec](memoryview(data), max_bytes)
     except (zlib.error, cramjam.DecompressionError, RuntimeError, EOFError, zstandard.ZstdError) as error:
@@ -70,9 +68,7 @@ def decompress(codec: int, data: ReadBuffer, max_bytes: int) -> ReadBuffer:
 
 
 def _too_large(max_bytes: int) -> BatchTooLarge:
-    return BatchTooLarge(
-        f"records take more than {max_bytes} bytes once decompressed", hint="send smaller batches"
-    )
+    return BatchTooLarge(f"records take more than {max_bytes} bytes once decompressed", hint="send smaller batches")
 
 
 def _compress_snappy(data: ReadBuffer) -> bytes:
@@ -111,7 +107,7 @@ def _unsnappy_block(block: memoryview, room: int, max_bytes: int) -> bytes:
 
 
 def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
-    if data[:8] != _XERIAL_MAGIC:
+    if bytes(data[:8]) != _XERIAL_MAGIC:
         return _unsnappy_block(data, max_bytes, max_bytes)
     parts: list[bytes] = []
     room = max_bytes

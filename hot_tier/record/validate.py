@@ -1,0 +1,160 @@
+"""What a produced batch must satisfy before the log takes it.
+
+The whole batch is judged: header, CRC, and every record in it, compressed or not. A batch that passes can be
+read by every client, archived, and read back the same. At depth "header" the records are not looked at (see
+`BatchLimits.depth`).
+
+One thing is mended rather than refused, as Apache Kafka does: a `max_timestamp` that is not the greatest of
+the records' timestamps is corrected in place, because the time index rests on it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from hot_tier.errors import (
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidRecord,
+    InvalidTimestamp,
+    TierlogError,
+    UnsupportedBatch,
+)
+from hot_tier.record.batch import (
+    DELETE_HORIZON,
+    HEADER_BYTES,
+    MAGIC,
+    BatchHeader,
+    ReadBuffer,
+    check_crc,
+    read_header,
+    set_max_timestamp,
+)
+from hot_tier.record.compression import Codec, decompress
+
+NO_TIMESTAMP: Final = -1
+MAX_TIMESTAMP_MS: Final = 2**63 // 1000 - 1  # beyond it the archive's microseconds do not fit 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """What one topic takes."""
+
+    max_bytes: int
+    """The whole batch as sent (`max.message.bytes`)."""
+    max_decompressed_bytes: int
+    """Its records once decompressed."""
+    compacted: bool = False
+    """Every record needs a key."""
+    depth: Literal["full", "header"] = "full"
+    """"header" leaves out the walk over the records. What that gives up: a batch with a true CRC around
+    records that are no records is stored and acknowledged, and stops every consumer that reaches it; so are
+    records without a key on a compacted topic, and decompression bombs."""
+    log_append_time: bool = False
+    """The broker stamps its own time, so the producer's timestamps are not judged."""
+    timestamp_before_max_ms: int = 2**63 - 1
+    timestamp_after_max_ms: int = 2**63 - 1
+
+
+def validate_produced(batch: memoryview, limits: BatchLimits, now_ms: int) -> BatchHeader:
+    """The header of the one batch that `batch` holds, after everything about it was found to be right.
+
+    Raises CorruptBatch, InvalidRecord (InvalidTimestamp), BatchTooLarge or UnsupportedBatch.
+    """
+    header = read_header(batch)
+    if header.magic != MAGIC:
+        raise UnsupportedBatch(f"message format {header.magic}", hint="clients from Apache Kafka 0.11 on send format 2")
+    if header.size > limits.max_bytes:
+        raise BatchTooLarge(
+            f"batch of {header.size} bytes, the topic takes {limits.max_bytes}", hint="see max.message.bytes"
+        )
+    if header.size < len(batch):
+        raise InvalidRecord(f"{len(batch) - header.size} bytes follow the batch", hint="send one batch")
+    check_crc(batch, header)
+    _check_header(header)
+
+    least, greatest = 0, MAX_TIMESTAMP_MS
+    if not limits.log_append_time:
+        least = max(least, now_ms - limits.timestamp_before_max_ms)
+        greatest = min(greatest, now_ms + limits.timestamp_after_max_ms)
+    for timestamp in (header.base_timestamp, header.max_timestamp):
+        if timestamp != NO_TIMESTAMP and not least <= timestamp <= greatest:
+            raise _bad_timestamp(0, timestamp, least, greatest)
+    if limits.depth == "full":
+        max_timestamp = _walk(batch, header, limits, least, greatest)
+        if max_timestamp != header.max_timestamp:
+            set_max_timestamp(batch, header, max_timestamp)
+            return read_header(batch)
+    return header
+
+
+def _check_header(header: BatchHeader) -> None:
+    if header.codec > Codec.ZSTD:
+        raise UnsupportedBatch(f"no compression codec {header.codec}", hint="0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd")
+    if header.base_offset != 0:
+        raise InvalidRecord(f"base offset {header.base_offset}", hint="producers send 0; the broker assigns")
+    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+        raise CorruptBatch(f"{header.record_count} records with a last offset delta of {header.last_offset_delta}")
+    if header.is_control or header.attributes & DELETE_HORIZON:
+        raise InvalidRecord("control batches and delete horizons are the broker's to write")
+    if header.log_append_time:
+        raise InvalidTimestamp("timestamp type LogAppendTime", hint="producers send CreateTime")
+    if header.producer_id < 0:
+        if header.is_transactional:
+            raise InvalidRecord("a transactional batch without a producer id")
+    elif header.producer_epoch < 0 or header.base_sequence < 0:
+        raise InvalidRecord(
+            f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}"
+        )
+
+
+_walk_records: Callable[..., tuple[int, int, int]] | None = None
+_frombuffer: Callable[..., Any] | None = None
+
+
+def _walk(batch: memoryview, header: BatchHeader, limits: BatchLimits, least: int, greatest: int) -> int:
+    global _walk_records, _frombuffer
+    if _walk_records is None or _frombuffer is None:
+        # Not at the top: numba takes 0.3 s to import, and whoever only reads headers need not pay it.
+        from numpy import frombuffer
+
+        from hot_tier.record.kernels import walk_records
+
+        _walk_records, _frombuffer = walk_records, frombuffer
+    data: ReadBuffer = batch
+    start = HEADER_BYTES
+    if header.codec != Codec.NONE:
+        data = decompress(header.codec, batch[HEADER_BYTES:], limits.max_decompressed_bytes)
+        start = 0
+    status, index, timestamp = _walk_records(
+        _frombuffer(data, "u1"),
+        start,
+        header.record_count,
+        header.base_timestamp,
+        least,
+        greatest,
+        limits.compacted,
+    )
+    if status:
+        raise _fault(status, index, timestamp, least, greatest)
+    return timestamp
+
+
+def _bad_timestamp(index: int, timestamp: int, least: int, greatest: int) -> InvalidTimestamp:
+    return InvalidTimestamp(
+        f"timestamp {timestamp} is not between {least} and {greatest}",
+        where=f"record {index}",
+        hint="milliseconds since 1970; see message.timestamp.before.max.ms and .after.max.ms",
+    )
+
+
+def _fault(status: int, index: int, timestamp: int, least: int, greatest: int) -> TierlogError:
+    from hot_tier.record import kernels
+
+    if status == kernels.TIMESTAMP:
+        return _bad_timestamp(index, timestamp, least, greatest)
+    what = kernels.FAULTS[status]
+    where = f"record {index}"
+    if status in (kernels.NULL_KEY, kernels.HEADER_KEY):
+        return InvalidRecord(what, where=where)
+    return CorruptBatch(what, where=where)

@@ -1,0 +1,45 @@
+"""Every error of the cold tier, named by its cause. `hot_tier.errors` says how errors are made."""
+
+from hot_tier.errors import TierlogError
+
+
+class StoreError(TierlogError):
+    """The object store did not do what it was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """No answer, a 5xx, a cut connection. Whether the operation took effect is unknown."""
+
+    retriable = True
+
+
+class StoreThrottled(StoreUnavailable):
+    """The store asks for fewer requests (503 SlowDown, 429)."""
+
+
+class StoreDenied(StoreError):
+    """Credentials are missing, wrong, or do not allow this."""
+
+
+class StoreMisconfigured(StoreError):
+    """No such bucket, an address that is not one, an option the store does not know."""
+
+
+class ObjectMissing(StoreError):
+    """The object is not there. Never raised for an object that could not be read."""
+
+
+class CorruptObject(TierlogError):
+    """An object's bytes are not what the index or the manifest says they are."""
+
+
+class CorruptManifest(CorruptObject):
+    """A manifest or one of its pages cannot be trusted."""
+
+
+class ManifestInvalid(TierlogError):
+    """A manifest that must not be published: ranges overlap, leave a hole, or go back."""
+
+
+class ManifestFenced(TierlogError):
+    """A newer leader epoch, or a newer sequence of this epoch, has published already."""

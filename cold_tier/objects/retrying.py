@@ -1,0 +1,198 @@
+"""Deadlines, retries and resumption around any object store.
+
+Every operation ends within its deadline: with an answer, or with the last error. Only `StoreUnavailable` is tried
+again. What makes each operation safe to repeat:
+- `put`, `put_file`, `delete`: the same bytes under the same key, or nothing.
+- `get`: objects never change, so a body that was cut goes on from the byte where it stopped.
+- `put_if_absent`: an attempt whose answer was lost may have created the object, and the next one then finds it
+  there. The stored bytes are compared with ours; who uses it puts a nonce into them (`cold_tier.manifest` does).
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from cold_tier.errors import ObjectMissing, StoreThrottled, StoreUnavailable
+from cold_tier.objects.store import Buffer, ObjectInfo, ObjectStore
+
+T = TypeVar("T")
+
+_LIST_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    deadline_ms: int = field(
+        default=60_000,
+        metadata={"doc": "An operation on the object store that has not ended by then has failed."},
+    )
+    attempt_ms: int = field(
+        default=15_000,
+        metadata={"doc": "One attempt that has not ended by then is abandoned and made again."},
+    )
+    backoff_ms: int = field(default=50, metadata={"doc": "The first pause between attempts; doubles each time."})
+    backoff_max_ms: int = field(default=5_000, metadata={"doc": "The longest pause between attempts."})
+    slowest_bytes_per_second: int = field(
+        default=1 << 20,
+        metadata={"doc": "Both time limits grow with the size of an upload or a range at this rate."},
+    )
+
+
+@dataclass(slots=True)
+class StoreCounters:
+    """Plain counts of attempts, read by the metrics: what a bill is made of."""
+
+    puts: int = 0
+    gets: int = 0
+    heads: int = 0
+    lists: int = 0
+    deletes: int = 0
+    retries: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+class RetryingStore:
+    def __init__(
+        self,
+        store: ObjectStore,
+        policy: RetryPolicy | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.url = store.url
+        self.counters = StoreCounters()
+        self._store = store
+        self._policy = policy or RetryPolicy()
+        self._clock = clock
+        self._pause = pause
+
+    async def put(self, key: str, data: Buffer) -> None:
+        async def attempt() -> None:
+            self.counters.puts += 1
+            await self._store.put(key, data)
+
+        await self._repeat(attempt, key, len(data))
+        self.counters.bytes_out += len(data)
+
+    async def put_if_absent(self, key: str, data: Buffer) -> bool:
+        unanswered = False
+
+        async def attempt() -> bool:
+            nonlocal unanswered
+            self.counters.puts += 1
+            before, unanswered = unanswered, True
+            created = await self._store.put_if_absent(key, data)
+            return created or (before and await self._holds(key, data))
+
+        created = await self._repeat(attempt, key, len(data))
+        self.counters.bytes_out += len(data)
+        return created
+
+    async def put_file(self, key: str, path: str, size: int) -> None:
+        async def attempt() -> None:
+            self.counters.puts += 1
+            await self._store.put_file(key, path)
+
+        await self._repeat(attempt, key, size)
+        self.counters.bytes_out += size
+
+    async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
+        """The bytes from `start`: exactly `length` of them, unless the object ends before."""
+        parts: list[Buffer] = []
+        received = 0
+
+        async def attempt() -> None:
+            nonlocal received
+            self.counters.gets += 1
+            rest = None if length is None else length - received
+            async for part in self._store.stream(key, start + received, rest):
+                parts.append(part)
+                received += len(part)
+
+        await self._repeat(attempt, key, length or 0)
+        self.counters.bytes_in += received
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def head(self, key: str) -> ObjectInfo | None:
+        async def attempt() -> ObjectInfo | None:
+            self.counters.heads += 1
+            return await self._store.head(key)
+
+        return await self._repeat(attempt, key, 0)
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        """A listing that breaks off is begun again and goes on with what it had not given yet."""
+        given: set[str] = set()
+        listing: AsyncIterator[ObjectInfo] | None = None
+
+        async def attempt() -> list[ObjectInfo]:
+            nonlocal listing
+            if listing is None:
+                self.counters.lists += 1
+                listing = self._store.list(prefix, start_after)
+            page: list[ObjectInfo] = []
+            try:
+                async for info in listing:
+                    if info.key not in given:
+                        page.append(info)
+                        if len(page) == _LIST_PAGE:
+                            break
+            except BaseException:
+                listing = None
+                raise
+            return page
+
+        while page := await self._repeat(attempt, prefix, 0):
+            for info in page:
+                given.add(info.key)
+                yield info
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        async def attempt() -> None:
+            self.counters.deletes += 1
+            await self._store.delete(keys)
+
+        if keys:
+            await self._repeat(attempt, keys[0], 0)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def _holds(self, key: str, data: Buffer) -> bool:
+        try:
+            stored = [part async for part in self._store.stream(key)]
+        except ObjectMissing:
+            return False
+        return b"".join(stored) == data
+
+    async def _repeat(self, attempt: Callable[[], Awaitable[T]], key: str, size: int) -> T:
+        policy = self._policy
+        grace_ms = size * 1000 // policy.slowest_bytes_per_second
+        deadline = self._clock() + (policy.deadline_ms + grace_ms) / 1000
+        backoff_ms = policy.backoff_ms
+        while True:
+            left = deadline - self._clock()
+            try:
+                async with asyncio.timeout(min(left, (policy.attempt_ms + grace_ms) / 1000)):
+                    return await attempt()
+            except TimeoutError:
+                failure: StoreUnavailable = StoreUnavailable(
+                    f"no answer within {policy.attempt_ms + grace_ms} ms",
+                    where=f"{self.url}{key}",
+                    hint="check the network and the store; the operation is tried again",
+                )
+            except StoreUnavailable as error:
+                failure = error
+            if isinstance(failure, StoreThrottled):
+                backoff_ms = max(backoff_ms, min(20 * policy.backoff_ms, policy.backoff_max_ms))
+            pause = backoff_ms * (0.5 + random.random() / 2) / 1000
+            if self._clock() + pause >= deadline:
+                raise failure
+            self.counters.retries += 1
+            await self._pause(pause)
+            backoff_ms = min(2 * backoff_ms, policy.backoff_max_ms)

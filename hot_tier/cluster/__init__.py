@@ -1,1 +1,9 @@
-"""Cluster metadata: the model, the store interface, and its stores."""
+"""Cluster metadata: what there is, who leads it, and the store it is kept in.
+
+store       the seam: keys, revisions, compare-and-swap, watch, lease     sqlite   one node's store
+model       topics, partition states, brokers; their keys and their JSON
+image       all of it in memory, kept by a watch; what request handlers read
+admin       makes, changes and deletes topics        placement, configs   its decisions
+standalone  what a node without peers writes when it starts
+producer_ids, quotas   ids in blocks; limits per client
+"""

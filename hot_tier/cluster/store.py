@@ -4,11 +4,17 @@ One node keeps it in SQLite (`hot_tier.cluster.sqlite`), a cluster in etcd. Both
 `tests/contracts/test_metadata_store.py`.
 
 Invariants that every store keeps:
-- Each successful transaction gets a revision higher than all before it; all its writes carry that revision.
+- Each transaction that changes something gets a revision higher than all before it; all its writes carry that
+  revision. One that changes nothing (no writes, or deletes of absent keys) leaves the revision as it is.
 - A transaction's comparisons and writes are one atomic step; a failed comparison writes nothing.
 - Reads are linearizable: a `get` after a finished `transact` sees it, from any client.
 - A watch delivers every change of its prefix after `from_revision`, in revision order, none twice.
-- A key attached to a lease disappears, as a delete event, when the lease expires or is revoked.
+- A key attached to a lease disappears, as a delete event, when the lease expires or is revoked. The last write
+  of a key decides which lease it hangs on.
+
+Keys are ASCII and not empty. A transaction names a key at most once among its writes and holds at most
+`MAX_OPERATIONS` comparisons and as many writes (etcd's own limit): whoever changes more does it in steps that
+are each safe to stop after.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -20,6 +26,8 @@ LeaseId = NewType("LeaseId", int)
 
 ABSENT: Final = Revision(0)
 """As the expected revision of a `Compare`: the key must not exist."""
+
+MAX_OPERATIONS: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,7 @@ class KeyValue:
 @dataclass(frozen=True, slots=True)
 class Range:
     items: tuple[KeyValue, ...]
+    """In key order."""
     revision: Revision
     """The store's revision as of this read: watch from here to miss nothing."""
 
@@ -69,14 +78,19 @@ class MetadataStore(Protocol):
 
     async def range(self, prefix: str) -> Range: ...
 
-    async def transact(
-        self, compares: Sequence[Compare], writes: Sequence[Put | Delete]
-    ) -> Revision | None:
-        """The new revision, or None when a comparison failed and nothing was written."""
+    async def transact(self, compares: Sequence[Compare], writes: Sequence[Put | Delete]) -> Revision | None:
+        """The revision it has now, or None when a comparison failed and nothing was written.
+
+        LeaseExpired when a `Put` names a lease that is gone, ValueError when the transaction breaks the
+        limits above: nothing is written in either case.
+        """
         ...
 
     def watch(self, prefix: str, from_revision: Revision) -> AsyncIterator[Sequence[Event]]:
-        """Changes after `from_revision`, one non-empty batch per transaction, for ever."""
+        """Changes after `from_revision`, one non-empty batch per transaction, until the store is closed.
+
+        MetadataCompacted when changes that old are no longer known: read the range again and start there.
+        """
         ...
 
     async def grant_lease(self, ttl_ms: int) -> LeaseId: ...
@@ -88,3 +102,17 @@ class MetadataStore(Protocol):
     async def revoke_lease(self, lease: LeaseId) -> None: ...
 
     async def close(self) -> None: ...
+
+
+def check_transaction(compares: Sequence[Compare], writes: Sequence[Put | Delete]) -> None:
+    """The limits that every store enforces, so that what works on one works on all."""
+    if len(compares) > MAX_OPERATIONS or len(writes) > MAX_OPERATIONS:
+        raise ValueError(
+            f"a transaction of {len(compares)} comparisons and {len(writes)} writes: at most {MAX_OPERATIONS} each"
+        )
+    keys = {write.key for write in writes}
+    if len(keys) != len(writes):
+        raise ValueError("a transaction writes the same key twice")
+    for key in keys:
+        if not key or not key.isascii():
+            raise ValueError(f"{key!r} is no metadata key: it must be ASCII and not empty")

@@ -1,0 +1,281 @@
+"""Makes, changes and deletes topics: Kafka's rules, then a compare-and-swap in the store.
+
+Owns the rules of what a topic may be. It decides from the image, writes only if nothing changed since, and
+returns once the image shows the change: the next request on this node finds the topic as it was made.
+When another writer was faster, the decision is made again from the newer image.
+
+Every refusal is one of `hot_tier.errors`. With `validate_only` all is checked and nothing is written.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+from hot_tier.cluster import model
+from hot_tier.cluster.configs import ConfigChange, apply_changes
+from hot_tier.cluster.image import ClusterImage
+from hot_tier.cluster.model import DeletedTopic, Topic
+from hot_tier.cluster.placement import check_assignment, place
+from hot_tier.cluster.settings import ClusterSettings
+from hot_tier.cluster.store import ABSENT, MAX_OPERATIONS, Compare, Delete, MetadataStore, Put, Revision
+from hot_tier.errors import (
+    InvalidPartitions,
+    InvalidReplication,
+    InvalidTopicName,
+    MetadataConflict,
+    TierlogError,
+    TopicExists,
+)
+from hot_tier.ids import NodeId
+from hot_tier.log.config import TopicConfig, parse_topic_config
+
+DEFAULT: Final = -1
+"""As a number of partitions or a replication factor: what the settings say."""
+
+NAME_LIMIT: Final = 249
+ATTEMPTS: Final = 10
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    name: str
+    partitions: int = DEFAULT
+    replication_factor: int = DEFAULT
+    config: Mapping[str, str] = field(default_factory=dict)
+    assignment: Mapping[int, Sequence[int]] | None = None
+    """Partition → brokers, preferred leader first; partitions and replication factor are then left at -1."""
+    internal: bool = False
+
+
+class TopicAdmin:
+    def __init__(
+        self,
+        store: MetadataStore,
+        image: ClusterImage,
+        *,
+        defaults: TopicConfig,
+        settings: ClusterSettings,
+        clock: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._image = image
+        self._settings = settings
+        self._clock = clock
+        self._placed = 0
+        self.defaults = defaults
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = DEFAULT,
+        replication_factor: int = DEFAULT,
+        config: Mapping[str, str] | None = None,
+        assignment: Mapping[int, Sequence[int]] | None = None,
+        validate_only: bool = False,
+        *,
+        internal: bool = False,
+    ) -> Topic:
+        new = NewTopic(name, partitions, replication_factor, config or {}, assignment, internal)
+        (made,) = await self.create_topics([new], validate_only)
+        if isinstance(made, TierlogError):
+            raise made
+        return made
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], validate_only: bool = False
+    ) -> list[Topic | TierlogError]:
+        """Each on its own: the topic, or why it could not be made. Many at once share the store's commits."""
+        return list(await asyncio.gather(*(self._create(topic, validate_only) for topic in topics)))
+
+    async def delete_topic(self, name: str) -> Topic:
+        """The topic that was deleted. Its records go when every broker has heard of it."""
+
+        async def attempt() -> tuple[Topic, Revision | None]:
+            topic = self._image.topic(name)
+            if topic.internal:
+                raise InvalidTopicName(
+                    f"{name} belongs to the service and cannot be deleted", hint="delete the groups that use it"
+                )
+            gone = DeletedTopic(topic.name, topic.id, topic.partitions, self._clock())
+            revision = await self._store.transact(
+                [Compare(model.topic_key(name), topic.version)],
+                [Delete(model.topic_key(name)), Put(model.deleted_key(topic.id), model.encode(gone))],
+            )
+            return topic, revision
+
+        topic = await self._until_written(name, attempt)
+        leftovers = [Delete(model.partition_key(topic.id, index)) for index in range(topic.partitions)]
+        await self._write_in_steps([], leftovers)
+        return topic
+
+    async def add_partitions(
+        self,
+        name: str,
+        total: int,
+        assignment: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> Topic:
+        """Grow to `total` partitions; `assignment` lists the replicas of the new ones alone."""
+
+        async def attempt() -> tuple[Topic, Revision | None]:
+            topic = self._image.topic(name)
+            if total <= topic.partitions:
+                raise InvalidPartitions(
+                    f"topic {name} has {topic.partitions} partitions already, {total} were asked for",
+                    hint="a topic can only grow",
+                )
+            self._check_partition_count(total)
+            placed = self._place_more(topic, total, assignment)
+            grown = replace(topic, partitions=total)
+            if validate_only:
+                return grown, self._image.revision
+            states = self._state_puts(topic, topic.partitions, placed)
+            return grown, await self._write_topic(grown, topic.version, states)
+
+        return await self._until_written(name, attempt)
+
+    async def alter_config(self, name: str, changes: Sequence[ConfigChange], validate_only: bool = False) -> Topic:
+        """Change single settings and leave the rest as they are."""
+        return await self._change_config(
+            name, lambda topic: apply_changes(topic.config, changes, self.defaults), validate_only
+        )
+
+    async def replace_config(self, name: str, config: Mapping[str, str], validate_only: bool = False) -> Topic:
+        """Exactly these overrides from now on."""
+        return await self._change_config(name, lambda _: config, validate_only)
+
+    async def _change_config(
+        self, name: str, decide: Callable[[Topic], Mapping[str, str]], validate_only: bool
+    ) -> Topic:
+        async def attempt() -> tuple[Topic, Revision | None]:
+            topic = self._image.topic(name)
+            config = dict(decide(topic))
+            parse_topic_config(config, self.defaults)
+            changed = replace(topic, config=MappingProxyType(config))
+            if validate_only or config == topic.config:
+                return changed, self._image.revision
+            return changed, await self._write_topic(changed, topic.version, [])
+
+        return await self._until_written(name, attempt)
+
+    async def _create(self, new: NewTopic, validate_only: bool) -> Topic | TierlogError:
+        try:
+            check_topic_name(new.name)
+            if self._image.find_topic(new.name) is not None:
+                raise TopicExists(f"topic {new.name} exists already")
+            parse_topic_config(new.config, self.defaults)
+            placed = self._place_new(new)
+            topic = Topic(
+                name=new.name,
+                id=model.new_topic_id(),
+                partitions=len(placed),
+                replication_factor=len(placed[0]),
+                config=MappingProxyType(dict(new.config)),
+                created_ms=self._clock(),
+                internal=new.internal,
+            )
+            if validate_only:
+                return topic
+            revision = await self._write_topic(topic, ABSENT, self._state_puts(topic, 0, placed))
+            if revision is None:
+                raise TopicExists(f"topic {new.name} exists already")
+            await self._image.reached(revision)
+            return replace(topic, version=revision)
+        except TierlogError as error:
+            return error
+
+    def _place_new(self, new: NewTopic) -> list[tuple[NodeId, ...]]:
+        brokers = self._broker_ids()
+        if new.assignment:
+            if new.partitions != DEFAULT or new.replication_factor != DEFAULT:
+                raise InvalidReplication(
+                    "an assignment says how many partitions and replicas there are",
+                    hint="leave both numbers at -1 when you send an assignment",
+                )
+            self._check_partition_count(len(new.assignment))
+            return check_assignment(new.assignment, 0, brokers)
+        count = self._settings.num_partitions if new.partitions == DEFAULT else new.partitions
+        self._check_partition_count(count)
+        factor = new.replication_factor
+        if factor == DEFAULT:
+            factor = self._settings.default_replication_factor
+        self._placed += 1
+        return place(0, count, factor, brokers, self._placed)
+
+    def _place_more(
+        self, topic: Topic, total: int, assignment: Sequence[Sequence[int]] | None
+    ) -> list[tuple[NodeId, ...]]:
+        brokers = self._broker_ids()
+        added = total - topic.partitions
+        if assignment is None:
+            first = self._image.partition_states(topic)[0].replicas[0]
+            start = brokers.index(first) if first in brokers else 0
+            return place(topic.partitions, added, topic.replication_factor, brokers, start)
+        if len(assignment) != added:
+            raise InvalidReplication(f"the assignment is for {len(assignment)} new partitions, {added} are to be added")
+        numbered = dict(enumerate(assignment, topic.partitions))
+        placed = check_assignment(numbered, topic.partitions, brokers)
+        if len(placed[0]) != topic.replication_factor:
+            raise InvalidReplication(
+                f"the assignment has {len(placed[0])} replicas per partition, topic {topic.name} has "
+                f"{topic.replication_factor}"
+            )
+        return placed
+
+    def _check_partition_count(self, count: int) -> None:
+        limit = self._settings.max_partitions_per_topic
+        if not 1 <= count <= limit:
+            raise InvalidPartitions(f"{count} partitions", hint=f"a topic has 1 to {limit}")
+
+    def _broker_ids(self) -> list[NodeId]:
+        return [broker.id for broker in self._image.brokers()]
+
+    def _state_puts(self, topic: Topic, first: int, placed: Sequence[tuple[NodeId, ...]]) -> list[Put]:
+        states = [model.initial_state(replicas) for replicas in placed]
+        return [
+            Put(model.partition_key(topic.id, index), model.encode(state)) for index, state in enumerate(states, first)
+        ]
+
+    async def _write_topic(self, topic: Topic, expected: Revision, states: list[Put]) -> Revision | None:
+        """The states first, the topic's own key in the last step: it is seen whole or not at all.
+
+        Every step demands that the topic is as it was: only then nobody uses the states it writes.
+        """
+        unchanged = [Compare(model.topic_key(topic.name), expected)]
+        in_steps = max(0, len(states) - (MAX_OPERATIONS - 1))
+        if in_steps and not await self._write_in_steps(unchanged, states[:in_steps]):
+            return None
+        last = [*states[in_steps:], Put(model.topic_key(topic.name), model.encode(topic))]
+        revision = await self._store.transact(unchanged, last)
+        if revision is None and expected == ABSENT:
+            await self._write_in_steps([], [Delete(put.key) for put in states[:in_steps]])
+        return revision
+
+    async def _write_in_steps(self, compares: Sequence[Compare], writes: Sequence[Put | Delete]) -> bool:
+        steps = [writes[at : at + MAX_OPERATIONS] for at in range(0, len(writes), MAX_OPERATIONS)]
+        written = await asyncio.gather(*(self._store.transact(compares, step) for step in steps))
+        return None not in written
+
+    async def _until_written(self, name: str, attempt: Callable[[], Awaitable[tuple[Topic, Revision | None]]]) -> Topic:
+        for _ in range(ATTEMPTS):
+            seen = self._image.revision
+            topic, revision = await attempt()
+            if revision is not None:
+                await self._image.reached(revision)
+                return replace(topic, version=revision)
+            await self._image.reached(Revision(seen + 1))
+        raise MetadataConflict(f"topic {name} is being changed by others, gave up after {ATTEMPTS} attempts")
+
+
+def check_topic_name(name: str) -> None:
+    if name in ("", ".", ".."):
+        raise InvalidTopicName(f"a topic cannot be named {name!r}")
+    if len(name) > NAME_LIMIT:
+        raise InvalidTopicName(f"a topic name of {len(name)} characters", hint=f"at most {NAME_LIMIT} are allowed")
+    if not _NAME.fullmatch(name):
+        raise InvalidTopicName(f"a topic cannot be named {name!r}", hint="use only letters, digits, '.', '_' and '-'")

@@ -1,0 +1,260 @@
+"""The cluster's metadata as this node sees it, in memory, kept up to date by one watch.
+
+Owns: the maps that request handlers read without waiting, and the order in which listeners hear of changes.
+It writes nothing; changes are made in the store (`hot_tier.cluster.admin` and others) and come back here.
+
+- What is shown is the state of the store as of `revision`, which only grows: whole transactions, in order.
+- Listeners run after the maps show the change, on the loop, one change after the other. Waiters for a revision
+  wake after the listeners, so that whoever waited finds the rest of the node changed as well.
+- After a gap (the watch fell behind, the store was away) the whole is read again and the difference is
+  announced as one change; a topic deleted and made anew in the gap appears as old and new with different ids.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+import structlog
+
+from hot_tier.cluster import model
+from hot_tier.cluster.model import BrokerInfo, DeletedTopic, PartitionState, QuotaEntity, Topic
+from hot_tier.cluster.store import ABSENT, Event, MetadataStore, Range, Revision
+from hot_tier.errors import CorruptMetadata, TierlogError, UnknownPartition, UnknownTopic, UnknownTopicId
+from hot_tier.ids import NodeId, PartitionId, TopicId, TopicPartition
+
+RETRY_S: Final = 0.2
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class ImageChange:
+    """What one step changed. A topic maps to what it was and what it is; None is "not there"."""
+
+    topics: dict[str, tuple[Topic | None, Topic | None]] = field(default_factory=dict)
+    partitions: set[tuple[TopicId, PartitionId]] = field(default_factory=set)
+    brokers: bool = False
+    quotas: bool = False
+
+
+Listener = Callable[[ImageChange], None]
+
+
+class ClusterImage:
+    """Call `open` before use; reads are plain calls from the loop's thread."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self.revision = ABSENT
+        self.cluster_id = ""
+        self.controller: NodeId = model.NO_NODE
+        self._topics: dict[str, Topic] = {}
+        self._by_id: dict[TopicId, Topic] = {}
+        self._states: dict[TopicId, dict[PartitionId, PartitionState]] = {}
+        self._brokers: dict[NodeId, BrokerInfo] = {}
+        self._deleted: dict[TopicId, DeletedTopic] = {}
+        self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        self._listeners: list[Listener] = []
+        self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self._following: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        self._reload(await self._store.range(""))
+        self._following = asyncio.get_running_loop().create_task(self._follow(), name="cluster image")
+
+    async def close(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+        for _, future in self._waiters:
+            future.cancel()
+
+    # Reads
+
+    def topic(self, name: str) -> Topic:
+        try:
+            return self._topics[name]
+        except KeyError:
+            raise UnknownTopic(f"there is no topic {name!r}") from None
+
+    def find_topic(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: TopicId) -> Topic:
+        try:
+            return self._by_id[topic_id]
+        except KeyError:
+            raise UnknownTopicId(f"there is no topic with the id {topic_id}") from None
+
+    def topics(self) -> Iterable[Topic]:
+        return self._topics.values()
+
+    def partition_state(self, tp: TopicPartition) -> PartitionState:
+        topic = self.topic(tp.topic)
+        state = self._states.get(topic.id, {}).get(tp.partition)
+        if state is None or tp.partition >= topic.partitions:
+            raise UnknownPartition(
+                f"topic {topic.name!r} has the partitions 0 to {topic.partitions - 1}", where=str(tp)
+            )
+        return state
+
+    def partition_states(self, topic: Topic) -> Sequence[PartitionState]:
+        """All partitions of a topic, in their order."""
+        states = self._states[topic.id]
+        return [states[PartitionId(index)] for index in range(topic.partitions)]
+
+    def brokers(self) -> Sequence[BrokerInfo]:
+        return [self._brokers[node] for node in sorted(self._brokers)]
+
+    def broker(self, node: NodeId) -> BrokerInfo | None:
+        return self._brokers.get(node)
+
+    def deleted_topics(self) -> Iterable[DeletedTopic]:
+        return self._deleted.values()
+
+    @property
+    def quotas(self) -> Mapping[QuotaEntity, Mapping[str, float]]:
+        return MappingProxyType(self._quotas)
+
+    # Changes
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def unsubscribe(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+
+    async def wait_for(self, predicate: Callable[[], bool]) -> None:
+        """Return once the predicate holds; it is asked again after every change."""
+        if predicate():
+            return
+        entry = (predicate, asyncio.get_running_loop().create_future())
+        self._waiters.append(entry)
+        try:
+            await entry[1]
+        finally:
+            if entry in self._waiters:
+                self._waiters.remove(entry)
+
+    async def reached(self, revision: Revision) -> None:
+        """Return once this node shows what was written at `revision`."""
+        await self.wait_for(lambda: self.revision >= revision)
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                async for events in self._store.watch("", self.revision):
+                    self._apply(events, events[-1].revision)
+                return
+            except TierlogError as error:
+                _log.warning("metadata watch interrupted", error=str(error))
+            try:
+                self._reload(await self._store.range(""))
+            except TierlogError as error:
+                _log.warning("metadata not readable, trying again", error=str(error))
+                await asyncio.sleep(RETRY_S)
+
+    def _reload(self, listing: Range) -> None:
+        present = {item.key for item in listing.items}
+        gone = [Event(key, None, listing.revision) for key in self._known_keys() if key not in present]
+        found = [Event(item.key, item.value, item.revision) for item in listing.items]
+        self._apply(gone + found, listing.revision)
+
+    def _known_keys(self) -> Iterable[str]:
+        yield from map(model.topic_key, self._topics)
+        yield from map(model.broker_key, self._brokers)
+        yield from map(model.deleted_key, self._deleted)
+        yield from map(model.quota_key, self._quotas)
+        yield model.CONTROLLER_KEY
+        for topic_id, states in self._states.items():
+            for partition in states:
+                yield model.partition_key(topic_id, partition)
+
+    def _apply(self, events: Sequence[Event], revision: Revision) -> None:
+        change = ImageChange()
+        for event in events:
+            try:
+                self._apply_one(event, change)
+            except (CorruptMetadata, ValueError) as error:
+                # What was known stays; one bad value must not take the node's other topics with it.
+                _log.error("metadata value ignored", error=str(error), key=event.key)
+        self.revision = revision
+        for listener in tuple(self._listeners):
+            try:
+                listener(change)
+            except Exception:
+                _log.exception("metadata listener failed")
+        if self._waiters:
+            self._wake()
+
+    def _wake(self) -> None:
+        waiting = []
+        for predicate, future in self._waiters:
+            if future.done():
+                continue
+            if predicate():
+                future.set_result(None)
+            else:
+                waiting.append((predicate, future))
+        self._waiters = waiting
+
+    def _apply_one(self, event: Event, change: ImageChange) -> None:
+        kind, _, rest = event.key.partition("/")
+        match kind:
+            case "topics":
+                self._apply_topic(rest, event, change)
+            case "partitions":
+                topic_id, partition = model.parse_partition_key(event.key)
+                if event.value is None:
+                    states = self._states.get(topic_id, {})
+                    states.pop(partition, None)
+                    if not states:
+                        self._states.pop(topic_id, None)
+                else:
+                    self._states.setdefault(topic_id, {})[partition] = model.decode_partition(
+                        event.key, event.value, event.revision
+                    )
+                change.partitions.add((topic_id, partition))
+            case "brokers":
+                if event.value is None:
+                    self._brokers.pop(NodeId(int(rest)), None)
+                else:
+                    broker = model.decode_broker(event.key, event.value)
+                    self._brokers[broker.id] = broker
+                change.brokers = True
+            case "deleted":
+                if event.value is None:
+                    self._deleted.pop(TopicId(hex=rest), None)
+                else:
+                    deleted = model.decode_deleted(event.key, event.value)
+                    self._deleted[deleted.id] = deleted
+            case "quotas":
+                entity = model.parse_quota_key(event.key)
+                if event.value is None:
+                    self._quotas.pop(entity, None)
+                else:
+                    self._quotas[entity] = MappingProxyType(model.decode_map(event.key, event.value))
+                change.quotas = True
+            case "controller":
+                held = None if event.value is None else model.decode_map(event.key, event.value).get("node")
+                self.controller = model.NO_NODE if held is None else NodeId(held)
+                change.brokers = True
+            case "cluster" if event.value is not None:
+                self.cluster_id = str(model.decode_map(event.key, event.value).get("id", ""))
+
+    def _apply_topic(self, name: str, event: Event, change: ImageChange) -> None:
+        before = self._topics.get(name)
+        after = None
+        if event.value is not None:
+            after = model.decode_topic(event.key, event.value, event.revision)
+            self._topics[name] = after
+            self._by_id[after.id] = after
+        else:
+            self._topics.pop(name, None)
+        if before is not None and (after is None or after.id != before.id):
+            del self._by_id[before.id]
+        first, _ = change.topics.get(name, (before, None))
+        if first != after:
+            change.topics[name] = (first, after)

@@ -1,0 +1,236 @@
+"""What cluster metadata says, as values, and how it is written in the store.
+
+Every key is made and parsed here and nowhere else:
+
+    cluster                             {"id"}                       the cluster's name for clients
+    controller                          {"node"}                     who decides (the only node, or the elected one)
+    brokers/<node>                      BrokerInfo
+    topics/<name>                       Topic
+    partitions/<topic id>/<partition>   PartitionState
+    deleted/<topic id>                  DeletedTopic                 until every copy is surely gone
+    quotas/<entity>                     limits, see `hot_tier.cluster.quotas`
+    producer-ids                        {"next"}                     see `hot_tier.cluster.producer_ids`
+
+Values are JSON. A reader ignores fields it does not know, so that a newer broker may add some.
+
+A topic exists exactly while its `topics/` key does. Partition states are written before that key and removed
+after it, so that a state without a topic means nothing and a topic without its states cannot be seen.
+"""
+
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import quote, unquote
+from uuid import UUID
+
+import orjson
+
+from hot_tier.cluster.store import ABSENT, Revision
+from hot_tier.errors import CorruptMetadata
+from hot_tier.ids import LeaderEpoch, NodeId, PartitionId, TopicId
+
+NO_NODE: Final = NodeId(-1)
+
+CLUSTER_KEY: Final = "cluster"
+CONTROLLER_KEY: Final = "controller"
+PRODUCER_IDS_KEY: Final = "producer-ids"
+BROKERS_PREFIX: Final = "brokers/"
+TOPICS_PREFIX: Final = "topics/"
+PARTITIONS_PREFIX: Final = "partitions/"
+DELETED_PREFIX: Final = "deleted/"
+QUOTAS_PREFIX: Final = "quotas/"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    id: TopicId
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str]
+    """Only what differs from the node's defaults, as text by Kafka's names."""
+    created_ms: int
+    internal: bool = False
+    version: Revision = field(default=ABSENT, compare=False)
+    """The store's revision of this value, what the next compare-and-swap compares; never written itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    leader: NodeId
+    leader_epoch: LeaderEpoch
+    isr: tuple[NodeId, ...]
+    replicas: tuple[NodeId, ...]
+    """The first is the preferred leader."""
+    version: Revision = field(default=ABSENT, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    id: NodeId
+    host: str
+    """Where Kafka clients and other brokers reach it."""
+    port: int
+    rack: str | None = None
+    http_host: str = ""
+    http_port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """A topic that is gone, remembered so that a broker which was down, or stopped half-way, still removes it."""
+
+    name: str
+    id: TopicId
+    partitions: int
+    deleted_ms: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class QuotaEntity:
+    """Who a quota is for: (type, name) pairs in type order; the name None stands for the type's default."""
+
+    parts: tuple[tuple[str, str | None], ...]
+
+    @classmethod
+    def of(cls, parts: Mapping[str, str | None]) -> "QuotaEntity":
+        return cls(tuple(sorted(parts.items())))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{kind} {'<default>' if name is None else name!r}" for kind, name in self.parts)
+
+
+def new_topic_id() -> TopicId:
+    """Random, never zero (Kafka's "no id"), never with a leading '-' in the base64 that tools take as argument."""
+    while True:
+        number = secrets.randbits(128)
+        if number > 1 and number >> 122 != 62:
+            return UUID(int=number)
+
+
+# Keys
+
+
+def broker_key(node: NodeId) -> str:
+    return f"{BROKERS_PREFIX}{node}"
+
+
+def topic_key(name: str) -> str:
+    return TOPICS_PREFIX + name
+
+
+def partition_key(topic_id: TopicId, partition: int) -> str:
+    return f"{PARTITIONS_PREFIX}{topic_id.hex}/{partition}"
+
+
+def parse_partition_key(key: str) -> tuple[TopicId, PartitionId]:
+    topic_id, _, partition = key.removeprefix(PARTITIONS_PREFIX).partition("/")
+    return UUID(hex=topic_id), PartitionId(int(partition))
+
+
+def deleted_key(topic_id: TopicId) -> str:
+    return DELETED_PREFIX + topic_id.hex
+
+
+def quota_key(entity: QuotaEntity) -> str:
+    return QUOTAS_PREFIX + "&".join(
+        quote(kind, safe="") + ("" if name is None else "=" + quote(name, safe="")) for kind, name in entity.parts
+    )
+
+
+def parse_quota_key(key: str) -> QuotaEntity:
+    parts: list[tuple[str, str | None]] = []
+    for part in key.removeprefix(QUOTAS_PREFIX).split("&"):
+        kind, named, name = part.partition("=")
+        parts.append((unquote(kind), unquote(name) if named else None))
+    return QuotaEntity(tuple(parts))
+
+
+# Values
+
+
+def encode(value: Topic | PartitionState | BrokerInfo | DeletedTopic | Mapping[str, Any]) -> bytes:
+    if isinstance(value, Mapping):
+        return orjson.dumps(dict(value))
+    return orjson.dumps({name: _plain(getattr(value, name)) for name in value.__slots__ if name != "version"})
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def decode_map(key: str, data: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict):
+        raise CorruptMetadata("cluster metadata is not a JSON object", where=key)
+    return value
+
+
+def decode_topic(key: str, data: bytes, version: Revision) -> Topic:
+    value = decode_map(key, data)
+    try:
+        return Topic(
+            name=value["name"],
+            id=UUID(value["id"]),
+            partitions=value["partitions"],
+            replication_factor=value["replication_factor"],
+            config=MappingProxyType(value["config"]),
+            created_ms=value["created_ms"],
+            internal=value["internal"],
+            version=version,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptMetadata(f"not a topic: {error!r}", where=key) from None
+
+
+def decode_partition(key: str, data: bytes, version: Revision) -> PartitionState:
+    value = decode_map(key, data)
+    try:
+        return PartitionState(
+            leader=NodeId(value["leader"]),
+            leader_epoch=LeaderEpoch(value["leader_epoch"]),
+            isr=tuple(value["isr"]),
+            replicas=tuple(value["replicas"]),
+            version=version,
+        )
+    except (KeyError, TypeError) as error:
+        raise CorruptMetadata(f"not a partition state: {error!r}", where=key) from None
+
+
+def decode_broker(key: str, data: bytes) -> BrokerInfo:
+    value = decode_map(key, data)
+    try:
+        return BrokerInfo(
+            id=NodeId(value["id"]),
+            host=value["host"],
+            port=value["port"],
+            rack=value["rack"],
+            http_host=value["http_host"],
+            http_port=value["http_port"],
+        )
+    except KeyError as error:
+        raise CorruptMetadata(f"not a broker: {error!r}", where=key) from None
+
+
+def decode_deleted(key: str, data: bytes) -> DeletedTopic:
+    value = decode_map(key, data)
+    try:
+        return DeletedTopic(value["name"], UUID(value["id"]), value["partitions"], value["deleted_ms"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptMetadata(f"not a deleted topic: {error!r}", where=key) from None
+
+
+def initial_state(replicas: Iterable[NodeId]) -> PartitionState:
+    """A partition as it is made: the preferred replica leads its first epoch, all replicas are in sync (and empty)."""
+    placed = tuple(replicas)
+    return PartitionState(leader=placed[0], leader_epoch=LeaderEpoch(0), isr=placed, replicas=placed)
+
+
+def led_alone(state: PartitionState, node: NodeId) -> PartitionState:
+    """The same partition taken over by the only node there is, in a new epoch."""
+    return replace(state, leader=node, leader_epoch=LeaderEpoch(state.leader_epoch + 1), isr=(node,), replicas=(node,))

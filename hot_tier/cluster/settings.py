@@ -1,0 +1,24 @@
+"""Settings of the node as a member of its cluster, and of the topics made on it."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    node_id: int = field(default=0, metadata={"doc": "This broker's number; every broker of a cluster has its own."})
+    rack: str = field(
+        default="", metadata={"doc": "Where this broker stands; replicas of a partition are kept on different racks."}
+    )
+    metadata: str = field(
+        default="sqlite",
+        metadata={"doc": "Where cluster metadata is kept: `sqlite` (one node) or `etcd://host:port[,…]`."},
+    )
+    num_partitions: int = field(
+        default=4, metadata={"doc": "Partitions of a topic that is made without saying how many."}
+    )
+    default_replication_factor: int = field(
+        default=1, metadata={"doc": "Copies of each partition of a topic that is made without saying how many."}
+    )
+    max_partitions_per_topic: int = field(
+        default=10_000, metadata={"doc": "A topic with more partitions than this is refused."}
+    )

@@ -1,0 +1,311 @@
+"""The metadata store of a single node, in one SQLite file.
+
+Owns: the file, the thread that works on it, the recent history that watches read, the timers of leases.
+
+- Every commit is synced (WAL, synchronous FULL) before its transaction is answered.
+- Operations run in the order they were called. Those that pile up while the thread is busy share one commit:
+  a thousand topics made at once cost a handful of syncs. None is answered, and no event is seen, before
+  that commit is on disk.
+- The file is locked for this process alone; a second broker on the same directory is refused at `open`.
+- Leases live in this process. What hung on a lease when the process died is deleted at the next `open`.
+- History is kept in memory, `HISTORY_TRANSACTIONS` deep; a watch that wants more gets MetadataCompacted.
+"""
+
+import asyncio
+import bisect
+import secrets
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from hot_tier.cluster.store import (
+    ABSENT,
+    Compare,
+    Delete,
+    Event,
+    KeyValue,
+    LeaseId,
+    Put,
+    Range,
+    Revision,
+    check_transaction,
+)
+from hot_tier.errors import LeaseExpired, MetadataCompacted, MetadataUnavailable, StorageFailure
+
+HISTORY_TRANSACTIONS: Final = 4096
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS entries (
+    key TEXT PRIMARY KEY, value BLOB NOT NULL, revision INTEGER NOT NULL, lease INTEGER
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS entries_by_lease ON entries (lease) WHERE lease IS NOT NULL;
+CREATE TABLE IF NOT EXISTS counter (id INTEGER PRIMARY KEY CHECK (id = 0), revision INTEGER NOT NULL);
+INSERT OR IGNORE INTO counter VALUES (0, 0);
+"""
+
+T = TypeVar("T")
+_Operation = Callable[["_Database"], Any]
+
+
+class SqliteStore:
+    """`MetadataStore` over one file. Call `open` first, from the loop that uses it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._database = _Database(path)
+        self._thread = ThreadPoolExecutor(1, "metadata")
+        self._pending: list[tuple[_Operation, asyncio.Future[Any]]] = []
+        self._working: asyncio.Task[None] | None = None
+        self._leases: dict[LeaseId, _Lease] = {}
+        self._history: list[tuple[Revision, tuple[Event, ...]]] = []
+        self._forgotten = ABSENT
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    async def open(self) -> None:
+        """StorageFailure when the file cannot be used: locked by another process, damaged, not writable."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._database.open)
+        except sqlite3.Error as error:
+            self._thread.shutdown(wait=False)
+            raise StorageFailure(
+                f"cannot open the metadata store: {error}",
+                where=self._path,
+                hint="is another tierlog broker running on this data directory?",
+            ) from error
+        self._forgotten = self._database.revision
+
+    async def get(self, key: str) -> KeyValue | None:
+        return await self._run(lambda database: database.get(key))
+
+    async def range(self, prefix: str) -> Range:
+        return await self._run(lambda database: database.range(prefix))
+
+    async def transact(self, compares: Sequence[Compare], writes: Sequence[Put | Delete]) -> Revision | None:
+        check_transaction(compares, writes)
+        for write in writes:
+            if isinstance(write, Put) and write.lease is not None and not self._is_alive(write.lease):
+                raise LeaseExpired(f"lease {write.lease:x} is gone", where=write.key)
+        return await self._run(lambda database: database.transact(compares, writes))
+
+    async def watch(self, prefix: str, from_revision: Revision) -> AsyncIterator[Sequence[Event]]:
+        seen = from_revision
+        while True:
+            if seen < self._forgotten:
+                raise MetadataCompacted(
+                    f"changes after revision {seen} are no longer known, only after {self._forgotten}",
+                    where=prefix,
+                )
+            start = bisect.bisect_right(self._history, seen, key=_revision_of)
+            if start == len(self._history):
+                if self._closed:
+                    return
+                await self._changed.wait()
+                continue
+            revision, events = self._history[start]
+            seen = revision
+            matching = tuple(event for event in events if event.key.startswith(prefix))
+            if matching:
+                yield matching
+
+    async def grant_lease(self, ttl_ms: int) -> LeaseId:
+        self._check_open()
+        lease = LeaseId(secrets.randbits(62) | 1)
+        self._leases[lease] = _Lease(ttl_ms / 1000)
+        self._schedule_expiry(lease)
+        return lease
+
+    async def keep_alive(self, lease: LeaseId) -> bool:
+        self._check_open()
+        if not self._is_alive(lease):
+            return False
+        self._schedule_expiry(lease)
+        return True
+
+    async def revoke_lease(self, lease: LeaseId) -> None:
+        held = self._leases.pop(lease, None)
+        if held is not None:
+            held.cancel()
+            await self._run(lambda database: database.drop_leased(lease))
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for lease in self._leases.values():
+            lease.cancel()
+        while self._working is not None:
+            await self._working
+        self._announce()
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._database.close)
+        self._thread.shutdown(wait=False)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise MetadataUnavailable("the metadata store is closed", where=self._path)
+
+    def _run(self, operation: Callable[["_Database"], T]) -> asyncio.Future[T]:
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._pending.append((operation, answer))
+        if self._working is None:
+            self._working = loop.create_task(self._work())
+        return answer
+
+    async def _work(self) -> None:
+        """Hand what has piled up to the thread, one commit per round, until nothing is left."""
+        loop = asyncio.get_running_loop()
+        while self._pending:
+            round_, self._pending = self._pending, []
+            try:
+                answers, changes = await loop.run_in_executor(
+                    self._thread, self._database.commit, [operation for operation, _ in round_]
+                )
+            except Exception as error:
+                for _, future in round_:
+                    if not future.done():
+                        future.set_exception(StorageFailure(f"the metadata store failed: {error}", where=self._path))
+                continue
+            self._remember(changes)
+            for (_, future), answer in zip(round_, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
+        self._working = None
+
+    def _remember(self, changes: list[tuple[Revision, tuple[Event, ...]]]) -> None:
+        if not changes:
+            return
+        self._history += changes
+        excess = len(self._history) - HISTORY_TRANSACTIONS
+        if excess > 0:
+            self._forgotten = self._history[excess - 1][0]
+            del self._history[:excess]
+        self._announce()
+
+    def _announce(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _is_alive(self, lease: LeaseId) -> bool:
+        """By the clock, not by the timer: a process that was stopped may run this before its late timers."""
+        held = self._leases.get(lease)
+        return held is not None and asyncio.get_running_loop().time() < held.deadline
+
+    def _schedule_expiry(self, lease: LeaseId) -> None:
+        loop = asyncio.get_running_loop()
+        held = self._leases[lease]
+        held.cancel()
+        held.deadline = loop.time() + held.ttl_s
+        held.timer = loop.call_at(held.deadline, self._expire, lease)
+
+    def _expire(self, lease: LeaseId) -> None:
+        if self._leases.pop(lease, None) is not None:
+            self._run(lambda database: database.drop_leased(lease))
+
+
+class _Lease:
+    __slots__ = ("deadline", "timer", "ttl_s")
+
+    def __init__(self, ttl_s: float) -> None:
+        self.ttl_s = ttl_s
+        self.deadline = 0.0
+        self.timer: asyncio.TimerHandle | None = None
+
+    def cancel(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+class _Database:
+    """The work itself; every method but the constructor runs in the store's thread."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection
+        self._changes: list[tuple[Revision, tuple[Event, ...]]] = []
+        self.revision = ABSENT
+
+    def open(self) -> None:
+        connection = sqlite3.connect(self._path, isolation_level=None, timeout=0, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.executescript(f"BEGIN EXCLUSIVE;{_SCHEMA}COMMIT;")
+            self._connection = connection
+            self.revision = self._stored_revision()
+            self.commit([lambda database: database.drop_leased(None)])
+        except sqlite3.Error:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def commit(self, operations: Sequence[_Operation]) -> tuple[list[Any], list[tuple[Revision, tuple[Event, ...]]]]:
+        """Run all in one SQLite transaction: all answers and events hold, or an error and nothing happened."""
+        self._changes = []
+        before = self.revision
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            answers = [operation(self) for operation in operations]
+            if self.revision != before:
+                self._connection.execute("UPDATE counter SET revision = ?", (self.revision,))
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self.revision = before
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+        return answers, self._changes
+
+    def get(self, key: str) -> KeyValue | None:
+        row = self._connection.execute("SELECT key, value, revision FROM entries WHERE key = ?", (key,)).fetchone()
+        return None if row is None else KeyValue(*row)
+
+    def range(self, prefix: str) -> Range:
+        # Keys are ASCII: U+0080 sorts after whatever may follow the prefix in one of them.
+        rows = self._connection.execute(
+            "SELECT key, value, revision FROM entries WHERE key >= ? AND key < ? ORDER BY key",
+            (prefix, prefix + "\x80"),
+        )
+        return Range(tuple(KeyValue(*row) for row in rows), self.revision)
+
+    def transact(self, compares: Sequence[Compare], writes: Sequence[Put | Delete]) -> Revision | None:
+        for compare in compares:
+            row = self._connection.execute("SELECT revision FROM entries WHERE key = ?", (compare.key,)).fetchone()
+            if (ABSENT if row is None else row[0]) != compare.revision:
+                return None
+        revision = Revision(self.revision + 1)
+        events = []
+        for write in writes:
+            if isinstance(write, Put):
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)",
+                    (write.key, write.value, revision, write.lease),
+                )
+                events.append(Event(write.key, write.value, revision))
+            elif self._connection.execute("DELETE FROM entries WHERE key = ?", (write.key,)).rowcount:
+                events.append(Event(write.key, None, revision))
+        self._record(events)
+        return self.revision
+
+    def drop_leased(self, lease: LeaseId | None) -> None:
+        """Delete what hangs on this lease; on any lease when None."""
+        condition, values = ("lease IS NOT NULL", ()) if lease is None else ("lease = ?", (lease,))
+        rows = self._connection.execute(f"DELETE FROM entries WHERE {condition} RETURNING key", values).fetchall()
+        self._record([Event(key, None, Revision(self.revision + 1)) for (key,) in sorted(rows)])
+
+    def _record(self, events: list[Event]) -> None:
+        if events:
+            self.revision = events[0].revision
+            self._changes.append((self.revision, tuple(events)))
+
+    def _stored_revision(self) -> Revision:
+        return Revision(self._connection.execute("SELECT revision FROM counter").fetchone()[0])
+
+
+def _revision_of(change: tuple[Revision, tuple[Event, ...]]) -> Revision:
+    return change[0]

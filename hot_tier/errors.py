@@ -99,6 +99,10 @@ class InvalidReplication(TierlogError):
     """A replication factor or an assignment that the cluster cannot place."""
 
 
+class InvalidAssignment(InvalidReplication):
+    """A list of replicas that names brokers which are not there, or partitions which are not asked about."""
+
+
 class InvalidConfig(TierlogError):
     pass
 

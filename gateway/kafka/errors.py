@@ -126,6 +126,8 @@ CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.InvalidTopicName: ErrorCode.INVALID_TOPIC,
     errors.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
     errors.InvalidReplication: ErrorCode.INVALID_REPLICATION_FACTOR,
+    errors.InvalidAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    errors.InvalidRequest: ErrorCode.INVALID_REQUEST,
     errors.InvalidConfig: ErrorCode.INVALID_CONFIG,
     errors.NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.FencedLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,

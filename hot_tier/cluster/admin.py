@@ -22,8 +22,9 @@ from hot_tier.cluster.placement import check_assignment, place
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.store import ABSENT, MAX_OPERATIONS, Compare, Delete, MetadataStore, Put, Revision
 from hot_tier.errors import (
+    InvalidAssignment,
     InvalidPartitions,
-    InvalidReplication,
+    InvalidRequest,
     InvalidTopicName,
     MetadataConflict,
     TierlogError,
@@ -193,7 +194,7 @@ class TopicAdmin:
         brokers = self._broker_ids()
         if new.assignment:
             if new.partitions != DEFAULT or new.replication_factor != DEFAULT:
-                raise InvalidReplication(
+                raise InvalidRequest(
                     "an assignment says how many partitions and replicas there are",
                     hint="leave both numbers at -1 when you send an assignment",
                 )
@@ -217,11 +218,11 @@ class TopicAdmin:
             start = brokers.index(first) if first in brokers else 0
             return place(topic.partitions, added, topic.replication_factor, brokers, start)
         if len(assignment) != added:
-            raise InvalidReplication(f"the assignment is for {len(assignment)} new partitions, {added} are to be added")
+            raise InvalidAssignment(f"the assignment is for {len(assignment)} new partitions, {added} are to be added")
         numbered = dict(enumerate(assignment, topic.partitions))
         placed = check_assignment(numbered, topic.partitions, brokers)
         if len(placed[0]) != topic.replication_factor:
-            raise InvalidReplication(
+            raise InvalidAssignment(
                 f"the assignment has {len(placed[0])} replicas per partition, topic {topic.name} has "
                 f"{topic.replication_factor}"
             )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from hot_tier.errors import InvalidReplication
+from hot_tier.errors import InvalidAssignment, InvalidReplication
 from hot_tier.ids import NodeId
 
 
@@ -33,10 +33,10 @@ def place(
 def check_assignment(
     assignment: Mapping[int, Sequence[int]], first_partition: int, brokers: Sequence[NodeId]
 ) -> list[tuple[NodeId, ...]]:
-    """An assignment as a caller wrote it, in partition order, or InvalidReplication that says what is wrong."""
+    """An assignment as a caller wrote it, in partition order, or InvalidAssignment that says what is wrong."""
     expected = range(first_partition, first_partition + len(assignment))
     if sorted(assignment) != list(expected):
-        raise InvalidReplication(
+        raise InvalidAssignment(
             f"the assignment names the partitions {sorted(assignment)}",
             hint=f"name each of {expected.start} to {expected.stop - 1} once",
         )
@@ -45,17 +45,17 @@ def check_assignment(
     for partition in expected:
         replicas = tuple(NodeId(node) for node in assignment[partition])
         if not replicas:
-            raise InvalidReplication(f"partition {partition} is assigned to no broker")
+            raise InvalidAssignment(f"partition {partition} is assigned to no broker")
         if len(set(replicas)) != len(replicas):
-            raise InvalidReplication(f"partition {partition} names a broker twice: {list(replicas)}")
+            raise InvalidAssignment(f"partition {partition} names a broker twice: {list(replicas)}")
         if len(replicas) != width:
-            raise InvalidReplication(
+            raise InvalidAssignment(
                 f"partition {partition} has {len(replicas)} replicas, partition {first_partition} has {width}",
                 hint="all partitions of a topic have the same number",
             )
         unknown = set(replicas) - set(brokers)
         if unknown:
-            raise InvalidReplication(
+            raise InvalidAssignment(
                 f"partition {partition} is assigned to brokers that are not there: {sorted(unknown)}",
                 hint=f"alive are {list(brokers)}",
             )

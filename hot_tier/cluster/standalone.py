@@ -35,15 +35,18 @@ async def take_over(store: MetadataStore, broker: BrokerInfo, now_ms: int) -> Re
         Put(model.CONTROLLER_KEY, model.encode({"node": broker.id})),
         Put(model.broker_key(broker.id), model.encode(broker)),
     ]
-    for item in (await store.range(model.BROKERS_PREFIX)).items:
-        if item.key != model.broker_key(broker.id):
-            writes.append(Delete(item.key))
+    brokers = await store.range(model.BROKERS_PREFIX)
+    writes += [Delete(item.key) for item in brokers.items if item.key != model.broker_key(broker.id)]
     for item in (await store.range(model.PARTITIONS_PREFIX)).items:
         state = model.decode_partition(item.key, item.value, item.revision)
         writes.append(Put(item.key, model.encode(model.led_alone(state, broker.id))))
-    for item in (await store.range(model.DELETED_PREFIX)).items:
-        if model.decode_deleted(item.key, item.value).deleted_ms < now_ms - REMEMBER_DELETED_MS:
-            writes.append(Delete(item.key))
+    deleted = await store.range(model.DELETED_PREFIX)
+    oldest = now_ms - REMEMBER_DELETED_MS
+    writes += [
+        Delete(item.key)
+        for item in deleted.items
+        if model.decode_deleted(item.key, item.value).deleted_ms < oldest
+    ]
     return await _write_all(store, writes)
 
 

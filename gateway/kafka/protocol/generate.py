@@ -142,7 +142,7 @@ def render_field(name: str, seen: dict[int, tuple[Any, ...]], first: int, last: 
             arguments.append(f"default_factory={base}")
     else:
         python_type = base
-        zero = "None" if null_versions else zero
+        zero = "None" if null_versions == versions else zero
         arguments.append(f"default={zero if default is None else default}")
     if null_versions:
         python_type += " | None"

@@ -2,8 +2,8 @@
 
 One class stands for all versions of a message. A field names the versions that carry it; reading an older
 version leaves the default, writing one leaves the field out. So a handler fills what it knows and never asks
-for the version of the answer. `gateway.kafka.protocol.codec` compiles readers and writers from these
-descriptions; the classes in `gateway.kafka.protocol.messages` are generated (`generate.py`).
+for the version of the answer. `readers` and `writers` are compiled from these descriptions;
+the classes in `gateway.kafka.protocol.messages` are generated (`generate.py`).
 
 - Times are integer milliseconds, error codes integers, a missing topic id is `NO_ID`.
 - A tagged struct is None when absent.
@@ -12,7 +12,6 @@ descriptions; the classes in `gateway.kafka.protocol.messages` are generated (`g
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
-from functools import cache
 from typing import Any, Final, TypeVar, dataclass_transform
 from uuid import UUID
 
@@ -87,6 +86,5 @@ def message_info(cls: type[Any]) -> MessageInfo:
     return _MESSAGES[cls]
 
 
-@cache
 def wire_fields(cls: type[Any]) -> tuple[tuple[str, Wire], ...]:
     return tuple((f.name, f.metadata["wire"]) for f in fields(cls))

@@ -20,7 +20,7 @@ class DeleteTopicsRequest:
 
 @struct
 class DeletableTopicResult:
-    name: str | None = wire("string", null_since=6, default=None)
+    name: str | None = wire("string", null_since=6, default="")
     topic_id: UUID = wire("uuid", since=6, default=NO_ID)
     error_code: int = wire("int16", default=0)
     error_message: str | None = wire("string", since=5, null_since=5, default=None)

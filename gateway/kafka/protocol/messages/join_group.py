@@ -34,7 +34,7 @@ class JoinGroupResponse:
     error_code: int = wire("int16", default=0)
     generation_id: int = wire("int32", default=-1)
     protocol_type: str | None = wire("string", since=7, null_since=7, default=None)
-    protocol_name: str | None = wire("string", null_since=7, default=None)
+    protocol_name: str | None = wire("string", null_since=7, default="")
     leader: str = wire("string", default="")
     skip_assignment: bool = wire("bool", since=9, default=False)
     member_id: str = wire("string", default="")

@@ -8,7 +8,7 @@ from gateway.kafka.protocol.schema import NO_ID, message, struct, wire
 @struct
 class MetadataRequestTopic:
     topic_id: UUID = wire("uuid", since=10, default=NO_ID)
-    name: str | None = wire("string", null_since=10, default=None)
+    name: str | None = wire("string", null_since=10, default="")
 
 
 @message(api_key=3, versions=(0, 13), flexible_since=9)
@@ -41,7 +41,7 @@ class MetadataResponsePartition:
 @struct
 class MetadataResponseTopic:
     error_code: int = wire("int16", default=0)
-    name: str | None = wire("string", null_since=12, default=None)
+    name: str | None = wire("string", null_since=12, default="")
     topic_id: UUID = wire("uuid", since=10, default=NO_ID)
     is_internal: bool = wire("bool", since=1, default=False)
     partitions: list[MetadataResponsePartition] = wire(array=MetadataResponsePartition, default_factory=list)

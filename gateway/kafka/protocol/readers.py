@@ -1,0 +1,253 @@
+"""Readers of messages, compiled per message version from the descriptions in `schema`.
+
+A reader
+- touches only the frame it was given, and fails only with `DecodeError`;
+- checks a length against the bytes that are left before it makes anything of that length, and counts array
+  elements over the whole message (`MAX_ELEMENTS`): the objects of a hostile 100 MiB frame would need gigabytes;
+- recurses no deeper than the schema;
+- skips unknown tagged fields and ignores bytes behind the message.
+"""
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from struct import Struct, error
+from typing import Any, Final
+from uuid import UUID
+
+from gateway.kafka.errors import DecodeError
+from gateway.kafka.protocol.schema import Wire, message_info, wire_fields
+from gateway.kafka.protocol.source import FORMATS, SIZES, Source
+
+MAX_ELEMENTS: Final = 1 << 18
+
+ReadFunction = Callable[[memoryview], Any]
+
+_struct_readers: dict[tuple[type[Any], int], Any] = {}
+_readers: dict[tuple[type[Any], int], ReadFunction] = {}
+_budget = [0]
+_uuids: dict[bytes, UUID] = {}
+_MAX_CACHED_UUIDS: Final = 10_000
+
+
+def reader(cls: type[Any], version: int) -> ReadFunction:
+    """Reads one message from the start of a frame's body. Fails only with `DecodeError`."""
+    found = _readers.get((cls, version))
+    if found is not None:
+        return found
+    info = message_info(cls)
+    assert version in info.versions
+    read_struct = _struct_reader(cls, version, version >= info.flexible_since)
+
+    def read(frame: memoryview) -> Any:
+        _budget[0] = MAX_ELEMENTS
+        try:
+            return read_struct(frame, 0, len(frame))[0]
+        except (error, IndexError) as short:
+            raise DecodeError("the request ends before its fields do") from short
+        except UnicodeDecodeError as bad:
+            raise DecodeError("text that is not UTF-8") from bad
+
+    _readers[(cls, version)] = read
+    return read
+
+
+def fail(what: str) -> Any:
+    raise DecodeError(what)
+
+
+def read_uvarint(frame: memoryview, position: int) -> tuple[int, int]:
+    byte = frame[position]
+    if byte < 128:
+        return byte, position + 1
+    return _read_uvarint_rest(frame, position + 1, byte)
+
+
+def _read_uvarint_rest(frame: memoryview, position: int, first: int) -> tuple[int, int]:
+    value = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = frame[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            return value, position
+    raise DecodeError("a length of more than five bytes")
+
+
+def _uuid(raw: bytes) -> UUID:
+    """Topic ids repeat in every fetch, and making a UUID costs a microsecond."""
+    found = _uuids.get(raw)
+    if found is None:
+        if len(_uuids) >= _MAX_CACHED_UUIDS:
+            _uuids.clear()
+        found = _uuids[raw] = UUID(bytes=raw)
+    return found
+
+
+def _least_struct_bytes(cls: type[Any], version: int, flexible: bool) -> int:
+    """The fewest bytes that a struct can take: bounds how many can be in what is left of a frame."""
+    least = 1 if flexible else 0
+    for _, place in wire_fields(cls):
+        if place.carried_in(version) and place.tag is None:
+            least += least_field_bytes(place, version, flexible)
+    return max(least, 1)
+
+
+def least_field_bytes(place: Wire, version: int, flexible: bool) -> int:
+    if place.array:
+        return 1 if flexible else 4
+    if isinstance(place.kind, str):
+        if place.kind in SIZES:
+            return SIZES[place.kind]
+        return 1 if flexible else 2 if place.kind == "string" else 4
+    return 1 if place.nullable_in(version) else _least_struct_bytes(place.kind, version, flexible)
+
+
+class _ReaderSource(Source):
+    """Fixed-size values are collected in `run` and read by one unpack; `after` waits for it."""
+
+    def __init__(self, version: int, flexible: bool) -> None:
+        names = {"fail": fail, "rest": _read_uvarint_rest, "uvarint": read_uvarint, "budget": _budget, "uuid": _uuid}
+        super().__init__(version, flexible, names)
+        self.run: list[tuple[str, str]] = []
+        self.after: list[str] = []
+
+    def flush(self) -> None:
+        if self.run:
+            targets = ", ".join(target for target, _ in self.run)
+            codes = "".join(code for _, code in self.run)
+            if codes == "B":
+                self.emit(f"{targets} = b[p]; p += 1")
+            else:
+                packed = Struct(">" + codes)
+                self.emit(f"{targets}, = {self.name(packed.unpack_from, 'unpack')}(b, p); p += {packed.size}")
+        for line in self.after:
+            self.emit(line)
+        self.run, self.after = [], []
+
+    def length(self, code: str) -> str:
+        """Emits the reading of a length; the name it returns holds it, negative for null."""
+        target = self.fresh("n")
+        self.run.append((target, "B" if self.flexible else code))
+        self.flush()
+        if self.flexible:
+            with self.block(f"if {target} >= 128:"):
+                self.emit(f"{target}, p = rest(b, p, {target})")
+            self.emit(f"{target} -= 1")
+        return target
+
+    def read(self, target: str, place: Wire, nullable: bool) -> None:
+        if place.array:
+            self.read_array(target, place.kind, nullable)
+        elif not isinstance(place.kind, str):
+            self.read_struct(target, place.kind, nullable)
+        elif place.kind == "uuid":
+            self.run.append((target, "16s"))
+            self.after.append(f"{target} = uuid({target})")
+        elif place.kind in FORMATS:
+            self.run.append((target, FORMATS[place.kind]))
+        else:
+            self.read_bytes(target, place.kind, nullable)
+
+    def read_null(self, target: str, n: str, nullable: bool) -> None:
+        with self.block(f"if {n} < 0:"):
+            self.emit(f"{target} = None" if nullable else "fail('null where a value is needed')")
+
+    def read_bytes(self, target: str, kind: str, nullable: bool) -> None:
+        n = self.length("h" if kind == "string" else "i")
+        self.read_null(target, n, nullable)
+        with self.block("else:"):
+            self.emit(f"q = p + {n}")
+            with self.block("if q > e:"):
+                self.emit("fail('a length beyond the end of the request')")
+            value = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "b[p:q]"}[kind]
+            self.emit(f"{target} = {value}; p = q")
+
+    def read_struct(self, target: str, cls: type[Any], nullable: bool) -> None:
+        child = self.name(_struct_reader(cls, self.version, self.flexible), "read")
+        if not nullable:
+            self.flush()
+            self.emit(f"{target}, p = {child}(b, p, e)")
+            return
+        marker = self.fresh("n")
+        self.run.append((marker, "b"))
+        self.flush()
+        with self.block(f"if {marker} < 0:"):
+            self.emit(f"{target} = None")
+        with self.block("else:"):
+            self.emit(f"{target}, p = {child}(b, p, e)")
+
+    def read_array(self, target: str, kind: str | type[Any], nullable: bool) -> None:
+        n = self.length("i")
+        self.read_null(target, n, nullable)
+        element = Wire(kind, False, 0, 0, 1 << 20, None)
+        with self.block("else:"):
+            self.emit(f"budget[0] -= {n}")
+            least = least_field_bytes(element, self.version, self.flexible)
+            with self.block(f"if {n} * {least} > e - p or budget[0] < 0:"):
+                self.emit("fail('an array of more elements than a request may have')")
+            if isinstance(kind, str) and kind in FORMATS and kind != "uuid":
+                self.emit(
+                    f"{target} = list({self.name(Struct, 'Struct')}('>%d{FORMATS[kind]}' % {n}).unpack_from(b, p))"
+                )
+                self.emit(f"p += {n} * {SIZES[kind]}")
+                return
+            self.emit(f"{target} = []")
+            with self.block(f"for _ in range({n}):"):
+                item = self.fresh("i")
+                self.read(item, element, nullable=False)
+                self.flush()
+                self.emit(f"{target}.append({item})")
+
+    def read_tagged(self, tagged: dict[int, tuple[str, Wire]]) -> None:
+        count = self.fresh("n")
+        self.run.append((count, "B"))
+        self.flush()
+        with self.block(f"if {count}:"):
+            with self.block(f"if {count} >= 128:"):
+                self.emit(f"{count}, p = rest(b, p, {count})")
+            with self.block(f"for _ in range({count}):"):
+                tag, end = self.fresh("n"), self.fresh("n")
+                self.emit(f"{tag}, p = uvarint(b, p)")
+                self.emit(f"{end}, p = uvarint(b, p)")
+                self.emit(f"{end} += p")
+                with self.block(f"if {end} > e:"):
+                    self.emit("fail('a tagged field beyond the end of the request')")
+                for number, (target, place) in tagged.items():
+                    with self.block(f"if {tag} == {number}:"):
+                        # A tagged struct is None when absent, but never null on the wire.
+                        nullable = place.nullable_in(self.version) and isinstance(place.kind, str)
+                        self.read(target, place, nullable)
+                        self.flush()
+                        with self.block(f"if p != {end}:"):
+                            self.emit("fail('a tagged field of the wrong length')")
+                self.emit(f"p = {end}")
+
+
+def _struct_reader(cls: type[Any], version: int, flexible: bool) -> Any:
+    key = (cls, version)
+    found = _struct_readers.get(key)
+    if found is not None:
+        return found
+    source = _ReaderSource(version, flexible)
+    made_with = []
+    tagged: dict[int, tuple[str, Wire]] = {}
+    for f, (name, place) in zip(fields(cls), wire_fields(cls), strict=True):
+        target = f"f_{name}"
+        made_with.append(target)
+        if not place.carried_in(version) or place.tag is not None:
+            if f.default is not MISSING:
+                source.lines.insert(0, f"    {target} = {source.name(f.default)}")
+            else:
+                assert f.default_factory is not MISSING
+                source.lines.insert(0, f"    {target} = {source.name(f.default_factory)}()")
+            if place.carried_in(version) and place.tag is not None:
+                tagged[place.tag] = (target, place)
+        else:
+            source.read(target, place, place.nullable_in(version))
+    if flexible:
+        source.read_tagged(tagged)
+    source.flush()
+    source.emit(f"return {source.name(cls, cls.__name__)}({', '.join(made_with)}), p")
+    made = source.function(f"def read_{cls.__name__}_{version}(b, p, e):")
+    _struct_readers[key] = made
+    return made

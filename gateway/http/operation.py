@@ -1,0 +1,118 @@
+"""An operation of the API: address, parameters, body, answers, handler. The route table and /openapi.json are
+both made from these and from nothing else, so that the document cannot promise what the server does not do.
+
+`Operation.run` reads the parameters and the body, and only then calls the handler: a handler sees valid values.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from aiohttp import web
+from pydantic import BaseModel, ValidationError
+
+from gateway.http.parameters import Parameter, read_parameters
+from gateway.http.problems import BAD_DOCUMENT, BAD_JSON, WRONG_MEDIA_TYPE, Problem
+
+if TYPE_CHECKING:
+    from gateway.http.api import Api
+
+JSON: Final = "application/json"
+NDJSON: Final = "application/x-ndjson"
+ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
+
+Schema = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Call:
+    """One request, read and checked."""
+
+    api: "Api"
+    request: web.Request
+    values: dict[str, Any]
+    body: Any
+    """bytes for a raw body, the model for a document, None without a body."""
+
+
+Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class RawBody:
+    """Any bytes of any media type, taken as they are."""
+
+    description: str
+    limit: Literal["max_message_bytes"] = "max_message_bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A JSON document that `model` describes."""
+
+    model: type[BaseModel]
+    limit: Literal["max_batch_bytes", "max_document_bytes"] = "max_document_bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    description: str
+    content: Mapping[str, type[BaseModel] | Schema] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    name: str
+    """The operationId, and the label of this operation in the metrics."""
+    method: Literal["GET", "HEAD", "POST", "PATCH", "DELETE"]
+    path: str
+    tag: str
+    summary: str
+    handler: Handler
+    answers: Mapping[int, Answer]
+    problems: tuple[int, ...] = ()
+    """Statuses that this operation answers beside those every operation may."""
+    parameters: tuple[Parameter, ...] = ()
+    body: RawBody | Document | None = None
+    description: str = ""
+
+    async def run(self, api: "Api", request: web.Request) -> web.StreamResponse:
+        values = read_parameters(request, self.parameters)
+        shape = self.body
+        if shape is None:
+            return await self.handler(Call(api, request, values, None))
+        if isinstance(shape, Document):
+            _check_media_type(request)
+        raw = await api.bodies.read(request, getattr(api.settings, shape.limit))
+        try:
+            body: Any = raw if isinstance(shape, RawBody) else read_document(shape.model, raw)
+            return await self.handler(Call(api, request, values, body))
+        finally:
+            api.bodies.release(len(raw))
+
+
+def _check_media_type(request: web.Request) -> None:
+    sent = request.headers.get("Content-Type")
+    if sent is not None and request.content_type != JSON:
+        raise Problem(WRONG_MEDIA_TYPE, f"the body is announced as {sent!r}, and this address takes {JSON}")
+
+
+def read_document(model: type[BaseModel], raw: bytes) -> BaseModel:
+    try:
+        return model.model_validate_json(raw)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+    if found[0]["type"] == "json_invalid":
+        raise Problem(BAD_JSON, found[0]["msg"])
+    places = [
+        {"pointer": "".join(f"/{part}" for part in each["loc"]), "detail": each["msg"]} for each in found[:20]
+    ]
+    first = places[0]
+    raise Problem(BAD_DOCUMENT, f"{first['pointer'] or 'the document'}: {first['detail']}", extra={"errors": places})
+
+
+def json_response(model: BaseModel, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(
+        status=status, body=model.model_dump_json(by_alias=True).encode(), content_type=JSON, headers=headers
+    )

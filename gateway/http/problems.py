@@ -1,0 +1,210 @@
+"""Every refusal as `application/problem+json` (RFC 9457), and which status each cause has.
+
+One rule gives the status, so that a client can act on it alone:
+
+    400  the request is not one that /openapi.json describes
+    404  it names something that does not exist
+    409  it is well formed, but what is there now refuses it: an offset out of range, a topic that exists
+    413, 415, 406, 408, 405  as HTTP means them
+    503  try again: nothing is wrong with the request
+    507  the disk is full
+    500  ours
+
+Each problem has a `hint`: what to do next. An error brings its own, or `KINDS` has one for its class. The `type`
+is a name to compare with, never to fetch.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import orjson
+from aiohttp import web
+
+from gateway.coordinators import errors as groups
+from hot_tier import errors
+
+MEDIA_TYPE: Final = "application/problem+json"
+TYPE_PREFIX: Final = "urn:tierlog:problem:"
+
+
+class Kind(NamedTuple):
+    status: int
+    name: str
+    title: str
+    hint: str
+
+
+class Problem(Exception):
+    """A refusal decided at the HTTP border; whatever lies deeper raises a `TierlogError` instead."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        detail: str,
+        *,
+        hint: str = "",
+        extra: Mapping[str, Any] = MappingProxyType({}),
+        headers: Mapping[str, str] = MappingProxyType({}),
+        close: bool = False,
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.hint = hint or kind.hint
+        self.extra = extra
+        self.headers = headers
+        self.close = close
+
+
+BAD_REQUEST: Final = Kind(
+    400, "bad-request", "The request is malformed", "Compare the request with /openapi.json."
+)
+BAD_PARAMETER: Final = Kind(
+    400, "bad-parameter", "A parameter is missing or wrong", "Correct the parameter that `detail` names."
+)
+BAD_JSON: Final = Kind(400, "bad-json", "The body is not JSON", "Send one JSON document, encoded as UTF-8.")
+BAD_DOCUMENT: Final = Kind(
+    400, "bad-document", "The body does not have the expected shape", "Correct the members that `errors` names."
+)
+NOT_FOUND: Final = Kind(404, "not-found", "There is nothing at this address", "The addresses are listed in /openapi.json.")
+WRONG_METHOD: Final = Kind(405, "wrong-method", "The method does not apply here", "Use one of the methods in `Allow`.")
+NOT_ACCEPTABLE: Final = Kind(
+    406, "not-acceptable", "No representation matches Accept", "Accept one of the media types that `detail` lists."
+)
+BODY_TIMEOUT: Final = Kind(
+    408, "body-timeout", "The body did not arrive in time", "Send the whole body at once, or split it into smaller requests."
+)
+BODY_TOO_LARGE: Final = Kind(413, "body-too-large", "The body is too large", "Send less in one request.")
+WRONG_MEDIA_TYPE: Final = Kind(
+    415, "wrong-media-type", "The body has the wrong media type", "Send `Content-Type: application/json`."
+)
+BAD_EXPECTATION: Final = Kind(
+    417, "bad-expectation", "The expectation cannot be met", "Leave `Expect` out, or send `Expect: 100-continue`."
+)
+OVERLOADED: Final = Kind(503, "overloaded", "Too much at once", "Try again after the time in `Retry-After`.")
+NOT_READY: Final = Kind(503, "not-ready", "The node cannot serve yet", "Try again shortly.")
+STOPPING: Final = Kind(503, "stopping", "The node is stopping", "Try again on another node, or shortly.")
+INTERNAL: Final = Kind(
+    500, "internal-error", "Something failed inside", "Try again; if it stays, look into the node's log at this time."
+)
+
+RETRY: Final = "Try again; the same request may succeed."
+
+KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
+    {
+        errors.CorruptBatch: Kind(400, "corrupt-batch", "The record batch is damaged", "Send it again."),
+        errors.InvalidRecord: Kind(
+            409, "invalid-record", "The topic does not take this record", "Give the record what the topic's settings ask for."
+        ),
+        errors.BatchTooLarge: Kind(
+            413, "message-too-large", "The message is too large", "Send a smaller one, or raise the topic's max.message.bytes."
+        ),
+        errors.UnsupportedBatch: Kind(400, "unsupported-batch", "The record format is not served", "Use record batches v2."),
+        errors.OutOfOrderSequence: Kind(409, "out-of-order-sequence", "A batch is missing before this one", "Send it first."),
+        errors.ProducerFenced: Kind(
+            409, "producer-fenced", "A newer instance of this producer is writing", "Stop the older instance."
+        ),
+        errors.OffsetOutOfRange: Kind(
+            409,
+            "offset-out-of-range",
+            "The offset is not in the log",
+            "Use an offset from `earliest_offset` to `latest_offset`, or the words earliest or latest.",
+        ),
+        errors.CorruptLog: Kind(
+            500, "corrupt-log", "Stored records are damaged", "Read on behind the damage, or restore the partition."
+        ),
+        errors.UnknownTopic: Kind(
+            404, "unknown-topic", "There is no such topic", "Create it with POST /api/v1/topics, or check its name."
+        ),
+        errors.UnknownTopicId: Kind(404, "unknown-topic", "There is no such topic", "Ask for the topic by its name."),
+        errors.UnknownPartition: Kind(
+            404, "unknown-partition", "There is no such partition", "GET /api/v1/topics/{topic} lists the partitions."
+        ),
+        errors.TopicExists: Kind(409, "topic-exists", "The topic exists already", "Use it, or choose another name."),
+        errors.InvalidTopicName: Kind(
+            400, "invalid-topic-name", "This cannot be a topic's name", "Use 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'."
+        ),
+        errors.InvalidPartitions: Kind(
+            409, "invalid-partitions", "The topic cannot have so many partitions", "Partitions can be added, never removed."
+        ),
+        errors.InvalidReplication: Kind(
+            409, "invalid-replication", "The replicas cannot be placed", "Ask for at most as many replicas as there are brokers."
+        ),
+        errors.InvalidConfig: Kind(
+            409, "invalid-config", "These settings cannot be used together", "Correct the setting that `detail` names."
+        ),
+        errors.NotLeader: Kind(503, "not-leader", "Another broker leads this partition", RETRY),
+        errors.FencedLeaderEpoch: Kind(503, "leadership-changed", "The partition's leader has changed", RETRY),
+        errors.UnknownLeaderEpoch: Kind(503, "leadership-changed", "The partition's leader has changed", RETRY),
+        errors.NotEnoughReplicas: Kind(
+            503, "not-enough-replicas", "Too few replicas are in sync", "Try again once more brokers are up."
+        ),
+        errors.StorageFailure: Kind(503, "storage-failure", "The disk failed", "Have an operator look at the node's disk."),
+        errors.DiskFull: Kind(
+            507, "disk-full", "The disk is full", "Free room on the data directory's disk, or shorten retention."
+        ),
+        errors.MetadataUnavailable: Kind(503, "metadata-unavailable", "Cluster metadata does not answer", RETRY),
+        errors.MetadataConflict: Kind(503, "metadata-conflict", "Another change came first", RETRY),
+        errors.InvalidRequest: Kind(400, "bad-request", "The request contradicts itself", "Correct what `detail` names."),
+        groups.CoordinatorLoading: Kind(503, "coordinator-loading", "Group offsets are being read back", RETRY),
+        groups.CoordinatorNotAvailable: Kind(503, "coordinator-not-available", "No group coordinator", RETRY),
+        groups.NotCoordinator: Kind(503, "not-coordinator", "Another broker coordinates this group", RETRY),
+        groups.InvalidGroupId: Kind(400, "invalid-group", "This cannot be a group's name", "Choose another name."),
+        groups.GroupNotFound: Kind(
+            404, "unknown-group", "There is no such consumer group", "GET /api/v1/consumer-groups lists the groups."
+        ),
+        groups.GroupNotEmpty: Kind(
+            409, "group-not-empty", "The group has members", "Stop its consumers first, or commit through them."
+        ),
+        groups.OffsetMetadataTooLarge: Kind(409, "metadata-too-large", "The metadata is too long", "Shorten it."),
+        groups.InvalidCommitOffset: Kind(400, "bad-parameter", "An offset is never negative", "Commit an offset from 0 on."),
+        groups.GroupSubscribedToTopic: Kind(
+            409, "group-subscribed", "A member of the group reads this topic", "Stop the group's consumers first."
+        ),
+        groups.RebalanceInProgress: Kind(503, "rebalance-in-progress", "The group is rebalancing", RETRY),
+        groups.GroupError: Kind(
+            409, "group-refused", "The consumer group refuses this", "Stop the group's consumers first, or act through them."
+        ),
+    }
+)
+
+
+def kind_of(error: errors.TierlogError) -> Kind:
+    for each in type(error).__mro__:
+        if (kind := KINDS.get(each)) is not None:
+            return kind
+    return INTERNAL
+
+
+def as_problem(error: errors.TierlogError, extra: Mapping[str, Any] = MappingProxyType({})) -> Problem:
+    detail = f"{error.where}: {error.what}" if error.where else error.what
+    return Problem(kind_of(error), detail, hint=error.hint, extra=extra)
+
+
+def document(problem: Problem, instance: str) -> dict[str, Any]:
+    kind = problem.kind
+    return {
+        "type": TYPE_PREFIX + kind.name,
+        "title": kind.title,
+        "status": kind.status,
+        # Both may quote the request, which need not be text: what is not becomes a question mark.
+        "detail": problem.detail.encode(errors="replace").decode(),
+        "instance": instance.encode(errors="replace").decode(),
+        "hint": problem.hint,
+        **problem.extra,
+    }
+
+
+def respond(problem: Problem, instance: str) -> web.Response:
+    response = web.Response(
+        status=problem.kind.status,
+        body=orjson.dumps(document(problem, instance)),
+        content_type=MEDIA_TYPE,
+        headers=problem.headers,
+    )
+    if problem.kind.status == 503 and "Retry-After" not in response.headers:
+        response.headers["Retry-After"] = "1"
+    if problem.close:
+        response.force_close()
+    return response

@@ -1,0 +1,93 @@
+"""Settings of the HTTP listener, of reads and writes through it, and of dead letters."""
+
+from dataclasses import dataclass, field
+
+from hot_tier.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    host: str = field(default="127.0.0.1", metadata={"doc": "Address to listen on."})
+    port: int = field(default=8080, metadata={"doc": "Port to listen on; 0 picks a free one."})
+    max_connections: int = field(
+        default=2_000, metadata={"doc": "Connections over all clients; one more is answered 503 and closed."}
+    )
+    max_header_bytes: int = field(
+        default=16 * 1024, metadata={"doc": "Longest request line, and longest single header, of a request."}
+    )
+    max_message_bytes: int = field(
+        default=1024 * 1024,
+        metadata={"doc": "Longest body of a single message; the topic's `max.message.bytes` applies as well."},
+    )
+    max_batch_bytes: int = field(
+        default=16 * 1024 * 1024, metadata={"doc": "Longest body of a request that carries many messages."}
+    )
+    max_document_bytes: int = field(
+        default=256 * 1024, metadata={"doc": "Longest body of any other request."}
+    )
+    max_buffered_bytes: int = field(
+        default=256 * 1024 * 1024,
+        metadata={"doc": "Request bodies held in memory over all connections; beyond it requests are answered 503."},
+    )
+    header_timeout_ms: int = field(
+        default=10_000,
+        metadata={"doc": "A new connection that is silent, or a request whose headers are not whole, for so long is closed."},
+    )
+    body_timeout_ms: int = field(
+        default=30_000, metadata={"doc": "A request body that is not whole after so long is answered 408 and closed."}
+    )
+    send_timeout_ms: int = field(
+        default=30_000, metadata={"doc": "A client that reads nothing of its response for so long is closed."}
+    )
+    keepalive_timeout_ms: int = field(
+        default=75_000, metadata={"doc": "A connection without a request for so long is closed."}
+    )
+    drain_timeout_ms: int = field(
+        default=5_000, metadata={"doc": "At shutdown, how long requests in progress may take to finish."}
+    )
+    read_limit: int = field(default=100, metadata={"doc": "Messages in one answer when `limit` is not given."})
+    max_read_limit: int = field(default=10_000, metadata={"doc": "Most messages that `limit` may ask for as JSON."})
+    read_max_bytes: int = field(
+        default=16 * 1024 * 1024,
+        metadata={"doc": "Most bytes of record batches behind one JSON answer, whatever was asked."},
+    )
+    max_wait_ms: int = field(default=60_000, metadata={"doc": "Longest time that `wait_ms` may ask for."})
+    max_deliveries: int = field(
+        default=5,
+        metadata={"doc": "Failed deliveries of one record to one group after which it is dead-lettered; 0: never by itself."},
+    )
+    redelivery_after_ms: int = field(
+        default=30_000,
+        metadata={
+            "doc": "A group that reads the same uncommitted record again after at least so long has failed to handle it; "
+            "0: only failures that a consumer reports are counted."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("port", "max_deliveries", "redelivery_after_ms"):
+            if getattr(self, name) < 0:
+                raise SettingsError(f"http.{name} is {getattr(self, name)}", hint="it is at least 0")
+        for name in (
+            "max_connections",
+            "max_header_bytes",
+            "max_message_bytes",
+            "max_batch_bytes",
+            "max_document_bytes",
+            "max_buffered_bytes",
+            "header_timeout_ms",
+            "body_timeout_ms",
+            "send_timeout_ms",
+            "keepalive_timeout_ms",
+            "drain_timeout_ms",
+            "read_limit",
+            "max_read_limit",
+            "read_max_bytes",
+            "max_wait_ms",
+        ):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"http.{name} is {getattr(self, name)}", hint="it is at least 1")
+        if self.read_limit > self.max_read_limit:
+            raise SettingsError(
+                f"http.read_limit is {self.read_limit}", hint=f"it is at most max_read_limit ({self.max_read_limit})"
+            )

@@ -90,7 +90,7 @@ kafka-jars: $(INSTALLED)
 	  $(call APT,default-jre-headless maven) \
 	    || $(SAY) 'no Java and Maven here and no way to install them: tests with Apache Kafka'"'"'s tools are skipped'; \
 	fi
-	@if command -v java >/dev/null && command -v mvn >/dev/null; then benchmarks/peer/fetch-jars; fi
+	@if command -v java >/dev/null && command -v mvn >/dev/null; then $(BIN)/python -m benchmarks.peer fetch; fi
 
 # After a change of settings: docs/SETTINGS.md is generated, a test checks that it is current.
 settings-page: $(INSTALLED)

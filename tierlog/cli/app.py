@@ -1,0 +1,84 @@
+"""The root command, and how every way of ending becomes an exit code.
+
+| code | meaning |
+|---|---|
+| 0 | done |
+| 1 | failed; the message says why |
+| 2 | wrong usage: a flag, a value, a setting, a request that the node calls malformed |
+| 3 | what was named does not exist |
+| 4 | refused by what is there: it exists already, it has members, the offset is out of range |
+| 5 | no node answers, or it cannot serve now: try again |
+| 130 | interrupted |
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from hot_tier.errors import SettingsError, TierlogError
+from tierlog.cli import consume, demo, groups, output, produce, serve, topics
+from tierlog.cli.times import NotATime
+from tierlog.client import BadServer, Refused, ServerUnreachable
+
+app = typer.Typer(
+    name="tierlog",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="A log service that Kafka clients, HTTP callers and Spark share.",
+)
+serve.register(app)
+topics.register(app)
+produce.register(app)
+consume.register(app)
+groups.register(app)
+demo.register(app)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"tierlog {version('tierlog')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run(arguments: Sequence[str]) -> int:
+    try:
+        app(list(arguments), prog_name="tierlog")
+    except SystemExit as ending:
+        return ending.code if isinstance(ending.code, int) else 1
+    except TierlogError as error:
+        code = exit_code(error)
+        output.report(error, code, as_json="--json" in arguments)
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has what it wanted (`| head`); keep the interpreter from flushing into it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def exit_code(error: TierlogError) -> int:
+    match error:
+        case SettingsError() | NotATime() | BadServer():
+            return 2
+        case ServerUnreachable():
+            return 5
+        case Refused():
+            return {400: 2, 404: 3, 409: 4, 413: 2, 503: 5}.get(error.status, 1)
+        case _:
+            return 1

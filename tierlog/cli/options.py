@@ -1,0 +1,15 @@
+"""Options that several commands share."""
+
+from typing import Annotated
+
+import typer
+
+DEFAULT_SERVER = "http://127.0.0.1:8080"
+
+Server = Annotated[
+    str,
+    typer.Option("--server", envvar="TIERLOG_SERVER", metavar="URL", help="HTTP address of a node."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON for programs to standard output.")]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]

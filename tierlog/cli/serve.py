@@ -1,0 +1,106 @@
+"""`tierlog serve`: flags to settings, then the broker until SIGTERM or Ctrl-C.
+
+The flags in the signature are the ones people use by hand; every other setting is a flag under its own key.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from hot_tier.errors import SettingsError
+
+
+class ServeCommand(TyperCommand):
+    """Shows every setting at the end of `--help`; loaded only then."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        from tierlog.settings import all_settings
+
+        with formatter.section("Every setting is a flag too (docs/SETTINGS.md)"):
+            formatter.write_dl([(setting.flag, setting.doc) for setting in all_settings().values()])
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        "serve",
+        cls=ServeCommand,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+        help="Run a broker until SIGTERM or Ctrl-C. With no flags it is a complete single-node service.",
+    )(serve)
+
+
+def serve(
+    context: typer.Context,
+    config: Annotated[
+        str | None, typer.Option(envvar="TIERLOG_CONFIG", metavar="FILE", help="TOML file with settings.")
+    ] = None,
+    data_dir: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where the logs are kept. [default: data]")
+    ] = None,
+    kafka: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Address for Kafka clients. [default: 127.0.0.1:9092]")
+    ] = None,
+    http: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Address of the HTTP API. [default: 127.0.0.1:8080]")
+    ] = None,
+    bucket: Annotated[
+        str | None, typer.Option(metavar="URL", help="file:///path or s3://bucket/prefix, for the cold tier to come.")
+    ] = None,
+    s3_endpoint: Annotated[str | None, typer.Option(metavar="URL", help="An S3-compatible store's address.")] = None,
+    node_id: Annotated[str | None, typer.Option(metavar="N", help="This broker's number. [default: 0]")] = None,
+    rack: Annotated[str | None, typer.Option(metavar="NAME", help="Where this broker stands.")] = None,
+    metadata: Annotated[
+        str | None, typer.Option(metavar="sqlite|etcd://…", help="Where cluster metadata is kept. [default: sqlite]")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting; may be repeated.")
+    ] = None,
+) -> None:
+    from tierlog.settings import Given, load_settings, split_address
+
+    short = {
+        "--data-dir": ("log.data_dir", data_dir),
+        "--bucket": ("store.bucket", bucket),
+        "--s3-endpoint": ("store.s3_endpoint", s3_endpoint),
+        "--node-id": ("cluster.node_id", node_id),
+        "--rack": ("cluster.rack", rack),
+        "--metadata": ("cluster.metadata", metadata),
+    }
+    flags = [Given(key, value, flag) for flag, (key, value) in short.items() if value is not None]
+    for flag, section, address in (("--kafka", "kafka", kafka), ("--http", "http", http)):
+        if address is not None:
+            flags += split_address(address, flag, section)
+    flags += [Given(key, value, f"--{key}") for key, value in _long_flags(context.args)]
+    flags += [Given(key, value, f"--set {key}") for key, value in map(_assignment, set_ or ())]
+    settings = load_settings(config=config, environment=os.environ, flags=flags)
+
+    from tierlog.broker import run
+
+    run(settings)
+
+
+def _long_flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """`--section.key VALUE` and `--section.key=VALUE`; anything else is a mistake."""
+    rest = iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--") or "." not in name:
+            raise SettingsError(
+                f"unexpected {argument!r}", where="tierlog serve", hint="`tierlog serve --help` lists the flags"
+            )
+        if not equals:
+            following = next(rest, None)
+            if following is None:
+                raise SettingsError(f"--{name} needs a value", where="tierlog serve")
+            value = following
+        yield name, value
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise SettingsError(f"--set cannot be {text!r}", where="--set", hint="it is SECTION.KEY=VALUE")
+    return key, value

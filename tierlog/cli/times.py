@@ -1,0 +1,36 @@
+"""Times as people write them: `-90m`, `now`, `2026-03-01`, `2026-03-01T08:30:00+01:00`, milliseconds."""
+
+import re
+from datetime import UTC, datetime
+
+from hot_tier.errors import TierlogError
+
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_RELATIVE = re.compile(r"-(\d+)(ms|s|m|h|d|w)")
+
+
+class NotATime(TierlogError):
+    pass
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """Milliseconds since the epoch. A time without a zone is UTC."""
+    if text == "now":
+        return now_ms
+    if relative := _RELATIVE.fullmatch(text):
+        return now_ms - int(relative[1]) * _UNIT_MS[relative[2]]
+    if text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise NotATime(
+            f"{text!r} is not a time",
+            hint="write -1h (also ms, s, m, d, w), now, 2026-03-01, 2026-03-01T08:30:00Z or milliseconds since 1970",
+        ) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def show_time(ms: int) -> str:
+    """UTC with milliseconds; what `parse_time` reads back."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

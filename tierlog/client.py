@@ -1,0 +1,160 @@
+"""A small client of a node's HTTP API, for the command line: the standard library only, so that it loads at once.
+
+One connection, kept open, one request at a time; a thread that wants its own makes its own `Client`. A refusal
+becomes a `Refused` with what the node said, a node that cannot be reached a `ServerUnreachable`. Nothing is
+sent twice by itself, except a GET over a kept connection that the node had closed meanwhile.
+"""
+
+import http.client
+import json
+import ssl
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+from urllib.parse import quote, urlencode, urlsplit
+
+from hot_tier.errors import TierlogError
+
+TIMEOUT_S = 60.0
+
+
+class ServerUnreachable(TierlogError):
+    """Nothing that speaks HTTP answers at the server's address."""
+
+    retriable = True
+
+
+class Refused(TierlogError):
+    """The node answered with a problem document."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any], where: str) -> None:
+        super().__init__(
+            str(problem.get("detail") or problem.get("title") or f"HTTP status {status}"),
+            where=where,
+            hint=str(problem.get("hint") or ""),
+        )
+        self.status = status
+        self.problem = problem
+        self.kind = str(problem.get("type", "")).rpartition(":")[2]
+
+
+class BadServer(TierlogError):
+    """An address that is no HTTP address, or an answer that is not the API's."""
+
+
+def path(*parts: str | int) -> str:
+    """`/api/v1/…` with each part escaped."""
+    return "/api/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+class Client:
+    def __init__(self, server: str, *, client_id: str = "tierlog-cli", timeout_s: float = TIMEOUT_S) -> None:
+        url = urlsplit(server if "://" in server else f"http://{server}")
+        try:
+            port = url.port
+        except ValueError:
+            port = -1
+        if url.scheme not in ("http", "https") or not url.hostname or port == -1 or url.path not in ("", "/"):
+            raise BadServer(f"{server!r} is not a node's address", where="--server", hint="write http://HOST:PORT")
+        self.server = f"{url.scheme}://{url.netloc}"
+        self._connection: http.client.HTTPConnection = (
+            http.client.HTTPSConnection(url.hostname, port, timeout=timeout_s, context=ssl.create_default_context())
+            if url.scheme == "https"
+            else http.client.HTTPConnection(url.hostname, port, timeout=timeout_s)
+        )
+        self._headers = {"User-Agent": client_id, "Accept": "application/json"}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def get(self, path: str, headers: Mapping[str, str] | None = None, **query: Any) -> Any:
+        return self._document(self._send("GET", path, query, None, headers or {}))
+
+    def post(self, path: str, document: Any, **query: Any) -> Any:
+        return self._document(self._send_json("POST", path, document, query))
+
+    def patch(self, path: str, document: Any) -> Any:
+        return self._document(self._send_json("PATCH", path, document, {}))
+
+    def delete(self, path: str) -> Any:
+        return self._document(self._send("DELETE", path, {}, None, {}))
+
+    def lines(self, path: str, headers: Mapping[str, str] | None = None, **query: Any) -> Iterator[Any]:
+        """The documents of an NDJSON answer as they arrive."""
+        response = self._send("GET", path, query, None, {"Accept": "application/x-ndjson", **(headers or {})})
+        for line in response:
+            yield json.loads(line)
+
+    def _send_json(self, method: str, path: str, document: Any, query: Mapping[str, Any]) -> http.client.HTTPResponse:
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        return self._send(method, path, query, body, {"Content-Type": "application/json"})
+
+    def _send(
+        self, method: str, path: str, query: Mapping[str, Any], body: bytes | None, headers: Mapping[str, str]
+    ) -> http.client.HTTPResponse:
+        given = {name: value for name, value in query.items() if value is not None}
+        target = f"{path}?{urlencode(given)}" if given else path
+        kept = self._connection.sock is not None
+        try:
+            response = self._exchange(method, target, body, headers)
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
+            self._connection.close()
+            if not kept or method != "GET":
+                raise self._unreachable(error) from None
+            response = self._retry(method, target, headers)
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise self._unreachable(error) from None
+        if response.status >= 400:
+            raise self._refusal(response, f"{method} {path}")
+        return response
+
+    def _exchange(
+        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> http.client.HTTPResponse:
+        self._connection.request(method, target, body=body, headers={**self._headers, **headers})
+        return self._connection.getresponse()
+
+    def _retry(self, method: str, target: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
+        try:
+            return self._exchange(method, target, None, headers)
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise self._unreachable(error) from None
+
+    def _unreachable(self, error: Exception) -> ServerUnreachable:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return ServerUnreachable(
+            f"no node answers: {reason}",
+            where=self.server,
+            hint="start one with `tierlog serve`, or name another with --server or TIERLOG_SERVER",
+        )
+
+    def _document(self, response: http.client.HTTPResponse) -> Any:
+        try:
+            body = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise self._unreachable(error) from None
+        if not body:
+            return None
+        try:
+            return json.loads(body)
+        except ValueError:
+            raise BadServer(
+                "the answer is not JSON", where=self.server, hint="is this the HTTP address of a tierlog node?"
+            ) from None
+
+    def _refusal(self, response: http.client.HTTPResponse, what: str) -> TierlogError:
+        try:
+            problem = self._document(response)
+        except BadServer as error:
+            return error
+        if not isinstance(problem, dict):
+            problem = {}
+        return Refused(response.status, problem, where=f"{self.server} {what}")

@@ -1,0 +1,121 @@
+"""One `tierlog serve` as a child process on loopback: start, wait for its ready line, stop, kill -9, start again.
+
+The demo and the tests drive the service through this. The first start takes free ports and later ones take the
+same again, as clients that reconnect expect. Nothing of the service is imported: what is seen here is what
+anybody outside sees.
+"""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from hot_tier.errors import TierlogError
+
+READY = re.compile(r"tierlog ready kafka=(?P<kafka>\S+:(?P<kafka_port>\d+)) http=(?P<http>\S+:(?P<http_port>\d+))\s")
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+
+class ServeFailed(TierlogError):
+    """The process ended or hung instead of getting ready or stopping; carries the end of its output."""
+
+
+class ServeProcess:
+    def __init__(self, data_dir: Path, flags: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> None:
+        self.data_dir = data_dir
+        self.output_path = data_dir.with_name(f"{data_dir.name}.out")
+        self.flags = tuple(flags)
+        self.environment = {**os.environ, **(environment or {})}
+        self.kafka = "127.0.0.1:0"
+        self.http = "127.0.0.1:0"
+        self.start_seconds = 0.0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        assert self.process is None, "it runs already"
+        command = [sys.executable, "-m", "tierlog", "serve", "--data-dir", str(self.data_dir)]
+        command += ["--kafka", self.kafka, "--http", self.http, *self.flags]
+        began = time.monotonic()
+        with self.output_path.open("ab") as output:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output, env=self.environment
+            )
+        try:
+            ready = self._ready_line(began + START_TIMEOUT_S)
+        except BaseException:
+            self.kill()
+            raise
+        self.start_seconds = time.monotonic() - began
+        self.kafka, self.http = ready["kafka"], ready["http"]
+        return self
+
+    def stop(self) -> None:
+        """SIGTERM; a process that then has to be killed, or that ends with an error, is a failure."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise ServeFailed(f"ignored SIGTERM for {STOP_TIMEOUT_S:.0f} s\n{self.output()}") from None
+        finally:
+            if process.stdout:
+                process.stdout.close()
+        if code:
+            raise ServeFailed(f"ended with exit code {code} after SIGTERM\n{self.output()}")
+
+    def kill(self) -> None:
+        """SIGKILL: no handler runs, nothing is flushed."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            if process.stdout:
+                process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self if self.process else self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "it does not run"
+        return self.process.pid
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.http}"
+
+    def output(self, lines: int = 40) -> str:
+        """The end of what it wrote to standard error."""
+        return "\n".join(self.output_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def _ready_line(self, deadline: float) -> Mapping[str, str]:
+        assert self.process is not None and self.process.stdout is not None
+        pipe, text = self.process.stdout.fileno(), ""
+        while True:
+            if found := READY.search(text):
+                return found.groupdict()
+            readable, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+            if not readable:
+                raise ServeFailed(f"was not ready within {START_TIMEOUT_S:.0f} s\n{self.output()}")
+            part = os.read(pipe, 4096)
+            if not part:
+                code = self.process.wait()
+                raise ServeFailed(f"ended with exit code {code} while starting\n{self.output()}")
+            text += part.decode(errors="replace")

@@ -1,0 +1,319 @@
+"""The settings of one broker: which sections there are, where values come from, and what is said of a bad one.
+
+Each section is a frozen dataclass that lives with the package it steers; this module puts them together. A key
+is `section.name`. Its value is taken from the first of: a flag of `tierlog serve`, the environment variable
+`TIERLOG_SECTION__NAME`, the TOML file, the default. `topic.*` are the defaults of topics, by Kafka's names.
+
+Invariants:
+- Settings are read once, before anything starts, and passed on as values; nobody else reads the environment.
+- Whatever is wrong is a `SettingsError` that names the source (file and key, variable or flag), the value, what it
+  may be and, for an unknown key, the nearest right one.
+
+Values are converted here and not by a settings library: those merge the sources first, and then nobody
+can say which of them held the bad value.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, NamedTuple, NewType, Union, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
+
+from gateway.coordinators.settings import GroupSettings
+from gateway.http.settings import HttpSettings
+from gateway.kafka.settings import KafkaSettings
+from hot_tier.cluster.settings import ClusterSettings
+from hot_tier.errors import InvalidConfig, SettingsError
+from hot_tier.log.config import TOPIC_SETTINGS, TopicConfig, parse_topic_config
+from hot_tier.log.settings import LogSettings
+
+ENVIRONMENT_PREFIX: Final = "TIERLOG_"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    log_level: Literal["debug", "info", "warning", "error"] = field(
+        default="warning", metadata={"doc": "Least serious event that is written to standard error."}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """Where the cold tier will be. It is checked and kept; no broker of this version archives yet."""
+
+    bucket: str = field(
+        default="",
+        metadata={
+            "doc": "Bucket of the cold tier: `file:///path` or `s3://bucket/prefix`; empty: `bucket` in the data "
+            "directory. Checked now, used when archiving comes."
+        },
+    )
+    s3_endpoint: str = field(
+        default="",
+        metadata={"doc": "Address of an S3-compatible store, such as `http://127.0.0.1:8333`; empty: Amazon S3."},
+    )
+
+    def __post_init__(self) -> None:
+        url = urlsplit(self.bucket)
+        directory = url.scheme == "file" and url.netloc in ("", "localhost") and url.path.startswith("/")
+        if self.bucket and not directory and not (url.scheme == "s3" and url.netloc):
+            raise SettingsError(
+                f"store.bucket cannot be {self.bucket!r}", hint="it is file:///absolute/path or s3://bucket/prefix"
+            )
+        endpoint = urlsplit(self.s3_endpoint)
+        if self.s3_endpoint and not (endpoint.scheme in ("http", "https") and endpoint.netloc):
+            raise SettingsError(
+                f"store.s3_endpoint cannot be {self.s3_endpoint!r}", hint="it is http://HOST:PORT or https://HOST:PORT"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything `tierlog.broker.Broker` is told."""
+
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
+    groups: GroupSettings = field(default_factory=GroupSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
+    topic: TopicConfig = field(default_factory=TopicConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key: where it goes and what it may be."""
+
+    section: str
+    name: str
+    """The field of the section's dataclass."""
+    key: str
+    """As users write it: `kafka.port`, `topic.retention.ms`."""
+    type: Any
+    default: Any
+    doc: str
+    low: int | None
+
+    @property
+    def variable(self) -> str:
+        return f"{ENVIRONMENT_PREFIX}{self.section}__{self.name}".upper()
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.key}"
+
+    @property
+    def allowed(self) -> str:
+        if self.section == "topic":
+            return str(TOPIC_SETTINGS[self.key.removeprefix("topic.")].metadata["kind"].allowed)
+        return _allowed(self.type) + (f", at least {self.low}" if self.low is not None else "")
+
+
+class Given(NamedTuple):
+    """A value as somebody gave it; `source` is the words an error uses for where it stands."""
+
+    key: str
+    value: Any
+    source: str
+
+
+def load_settings(
+    *, config: str | None = None, environment: Mapping[str, str] | None = None, flags: Sequence[Given] = ()
+) -> Settings:
+    given: dict[str, tuple[Setting, Given]] = {}
+    for each in (*_from_file(config), *_from_environment(environment or {}), *flags):
+        setting = find_setting(each.key, each.source)
+        given[setting.key] = (setting, each)
+    return Settings(**{section: _build(section, list(given.values())) for section in section_types()})
+
+
+@cache
+def all_settings() -> Mapping[str, Setting]:
+    """Every setting by its normalized key, in the order of the reference page."""
+    found: dict[str, Setting] = {}
+    for section, cls in section_types().items():
+        hints = get_type_hints(cls)
+        for each in fields(cls):
+            shown = each.metadata.get("name", each.name) if section == "topic" else each.name
+            setting = Setting(
+                section=section,
+                name=each.name,
+                key=f"{section}.{shown}",
+                type=hints[each.name],
+                default=each.default,
+                doc=each.metadata["doc"],
+                low=each.metadata.get("min", 0 if hints[each.name] is int else None),
+            )
+            found[_normalized(setting.key)] = setting
+    return found
+
+
+@cache
+def section_types() -> Mapping[str, type[Any]]:
+    return dict(get_type_hints(Settings))
+
+
+def find_setting(key: str, source: str) -> Setting:
+    setting = all_settings().get(_normalized(key))
+    if setting is None:
+        near = difflib.get_close_matches(_normalized(key), all_settings(), n=1, cutoff=0.5)
+        hint = f"did you mean {all_settings()[near[0]].key}? " if near else ""
+        raise SettingsError(f"there is no setting {key!r}", where=source, hint=f"{hint}docs/SETTINGS.md lists them all")
+    return setting
+
+
+def _normalized(key: str) -> str:
+    """One form for `kafka.max-request-bytes`, `topic.retention.ms` and `topic.retention_ms`."""
+    section, _, name = key.lower().partition(".")
+    return f"{section}.{name.replace('-', '_').replace('.', '_')}"
+
+
+# Sources
+
+
+def _from_file(path: str | None) -> Iterator[Given]:
+    if path is None:
+        return
+    try:
+        with open(path, "rb") as file:
+            table = tomllib.load(file)
+    except OSError as error:
+        raise SettingsError(f"cannot be read: {error.strerror}", where=path, hint="check --config") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"is not TOML: {error}", where=path) from None
+    for key, value in _flat(table, ()):
+        yield Given(key, value, f"{path}: {key}")
+
+
+def _flat(table: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """`[topic]` with `retention.ms = 1` is nested tables to TOML; a key is the path through them."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, (*above, name))
+        else:
+            yield ".".join((*above, name)), value
+
+
+def _from_environment(environment: Mapping[str, str]) -> Iterator[Given]:
+    for variable, value in sorted(environment.items()):
+        # Without the double underscore it is none of ours: Kubernetes gives TIERLOG_PORT to
+        # everything beside a service called tierlog.
+        if variable.startswith(ENVIRONMENT_PREFIX) and "__" in variable:
+            section, _, name = variable.removeprefix(ENVIRONMENT_PREFIX).partition("__")
+            yield Given(f"{section}.{name}".lower(), value, variable)
+
+
+# Values
+
+
+def _build(section: str, given: Iterable[tuple[Setting, Given]]) -> Any:
+    mine = [(setting, each) for setting, each in given if setting.section == section]
+    if section == "topic":
+        return _build_topic(mine)
+    values = {setting.name: _convert(setting, each) for setting, each in mine}
+    try:
+        return section_types()[section](**values)
+    except SettingsError as error:
+        sources = [each.source for setting, each in mine if setting.key in error.what]
+        raise SettingsError(error.what, where=", ".join(sources) or error.where, hint=error.hint) from None
+
+
+def _build_topic(given: Sequence[tuple[Setting, Given]]) -> TopicConfig:
+    texts = {
+        setting.key.removeprefix("topic."): (
+            str(each.value).lower() if isinstance(each.value, bool) else str(each.value),
+            each.source,
+        )
+        for setting, each in given
+    }
+    try:
+        return parse_topic_config({name: text for name, (text, _) in texts.items()}, TopicConfig())
+    except InvalidConfig as error:
+        source = texts[error.where][1] if error.where in texts else error.where
+        raise SettingsError(error.what, where=source, hint=error.hint) from None
+
+
+def _convert(setting: Setting, given: Given) -> Any:
+    try:
+        value = _read(setting.type, given.value)
+    except (ValueError, TypeError):
+        value = None
+        bad = True
+    else:
+        bad = setting.low is not None and value is not None and value < setting.low
+    if bad:
+        raise SettingsError(
+            f"{setting.key} cannot be {given.value!r}", where=given.source, hint=f"it is {setting.allowed}"
+        )
+    return value
+
+
+_TRUTH: Final = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+
+
+def _read(kind: Any, value: Any) -> Any:
+    """`value`, from TOML or from text, as `kind`; ValueError or TypeError when it is none."""
+    origin = get_origin(kind)
+    if isinstance(kind, NewType):
+        return _read(kind.__supertype__, value)
+    if origin in (Union, UnionType):
+        (inner,) = (each for each in get_args(kind) if each is not NoneType)
+        return None if value == "" else _read(inner, value)
+    if origin is Literal:
+        if value not in get_args(kind):
+            raise ValueError(value)
+        return value
+    if origin is tuple:
+        parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        return tuple(_read(get_args(kind)[0], part) for part in parts)
+    if kind is bool and isinstance(value, str):
+        if value.lower() not in _TRUTH:
+            raise ValueError(value)
+        return _TRUTH[value.lower()]
+    if kind in (int, float) and isinstance(value, str | int) and not isinstance(value, bool):
+        return kind(value)
+    if not isinstance(value, kind):
+        raise TypeError(value)
+    return value
+
+
+def _allowed(kind: Any) -> str:
+    origin = get_origin(kind)
+    if isinstance(kind, NewType):
+        return _allowed(kind.__supertype__)
+    if origin in (Union, UnionType):
+        (inner,) = (each for each in get_args(kind) if each is not NoneType)
+        return f"{_allowed(inner)}, or empty"
+    if origin is Literal:
+        return "one of " + ", ".join(str(choice) for choice in get_args(kind))
+    if origin is tuple:
+        return f"a list, each {_allowed(get_args(kind)[0])}"
+    return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[kind]
+
+
+# The flags that have a short form
+
+
+def split_address(text: str, flag: str, section: str) -> tuple[Given, Given]:
+    """`HOST:PORT` of `--kafka` and `--http` as the two settings it stands for; `[::1]:9092` for IPv6."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise SettingsError(
+            f"{flag} cannot be {text!r}",
+            where=flag,
+            hint="it is HOST:PORT, such as 127.0.0.1:9092; port 0 is any free one",
+        )
+    return Given(f"{section}.host", host.strip("[]"), flag), Given(f"{section}.port", port, flag)

@@ -33,12 +33,16 @@ class ConfigType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One way to read and show a setting; `parse` raises ValueError, `allowed` says what would have passed."""
+    """One way to read and show a setting; `parse` raises ValueError, `allowed` says what would pass."""
 
     type: ConfigType
     allowed: str
     parse: Callable[[str], Any]
     render: Callable[[Any], str] = str
+    low: int | None = None
+    high: int | None = None
+    choices: tuple[str, ...] = ()
+    """Bounds and words as data, for descriptions that a machine reads."""
 
 
 def _whole(type_: ConfigType, low: int, high: int) -> Kind:
@@ -48,7 +52,7 @@ def _whole(type_: ConfigType, low: int, high: int) -> Kind:
             raise ValueError(text)
         return value
 
-    return Kind(type_, f"a whole number from {low} to {high}", parse)
+    return Kind(type_, f"a whole number from {low} to {high}", parse, low=low, high=high)
 
 
 def _int(low: int, high: int = MAX_INT) -> Kind:
@@ -66,7 +70,7 @@ def _ratio() -> Kind:
             raise ValueError(text)
         return value
 
-    return Kind(ConfigType.DOUBLE, "a number from 0 to 1", parse)
+    return Kind(ConfigType.DOUBLE, "a number from 0 to 1", parse, low=0, high=1)
 
 
 def _boolean() -> Kind:
@@ -83,7 +87,7 @@ def _one_of(*choices: str) -> Kind:
             raise ValueError(text)
         return value
 
-    return Kind(ConfigType.STRING, "one of " + ", ".join(choices), parse)
+    return Kind(ConfigType.STRING, "one of " + ", ".join(choices), parse, choices=choices)
 
 
 def _some_of(*choices: str) -> Kind:
@@ -98,6 +102,7 @@ def _some_of(*choices: str) -> Kind:
         "one or more of " + ", ".join(choices) + ", separated by commas",
         parse,
         lambda value: ",".join(sorted(value)),
+        choices=choices,
     )
 
 

@@ -1,0 +1,148 @@
+"""Manifest snapshots and pages as bytes, version 1. docs/formats/manifest.md describes them.
+
+    0   4   magic     "TLMS" a snapshot, "TLMP" a page
+    4   2   version   1
+    6   2   zero
+    8   4   size of the body
+    12  4   CRC-32C of the body
+    16  …   body: zstd of a JSON document; segments are columns, so that a thousand of them pack and parse well
+
+Integers big-endian. A reader ignores fields it does not know, and refuses a version it does not know.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, fields
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import orjson
+import zstandard
+
+from cold_tier.errors import CorruptManifest
+from cold_tier.layout import SegmentName, Version
+from cold_tier.manifest.model import EpochStart, Page, Removed, Segment, Snapshot
+from cold_tier.objects.store import Buffer
+from hot_tier.ids import LeaderEpoch, Offset, PartitionId
+from hot_tier.record.crc import crc32c
+
+T = TypeVar("T")
+
+_HEADER: Final = struct.Struct(">4sHHII")
+_VERSION: Final = 1
+_SNAPSHOT: Final = b"TLMS"
+_PAGE: Final = b"TLMP"
+_MAX_BODY_BYTES: Final = 64 << 20
+
+_PLAIN: Final = tuple(f.name for f in fields(Segment) if f.name not in ("name", "epochs"))
+_PAGE_FIELDS: Final = tuple(f.name for f in fields(Page))
+
+
+def write_snapshot(snapshot: Snapshot) -> bytes:
+    return _seal(
+        _SNAPSHOT,
+        {
+            "topic": snapshot.topic,
+            "topic_id": str(snapshot.topic_id),
+            "partition": snapshot.partition,
+            "leader_epoch": snapshot.version.leader_epoch,
+            "sequence": snapshot.version.sequence,
+            "nonce": snapshot.nonce,
+            "published_ms": snapshot.published_ms,
+            "log_start_offset": snapshot.log_start_offset,
+            "pages": [dict(zip(_PAGE_FIELDS, astuple(page), strict=True)) for page in snapshot.pages],
+            "segments": _columns(snapshot.tail),
+            "removed": [[gone.key, gone.removed_ms] for gone in snapshot.removed],
+        },
+    )
+
+
+def read_snapshot(data: Buffer, where: str) -> Snapshot:
+    def parse(body: dict[str, Any]) -> Snapshot:
+        return Snapshot(
+            _text(body["topic"]),
+            UUID(body["topic_id"]),
+            PartitionId(_int(body["partition"])),
+            Version(LeaderEpoch(_int(body["leader_epoch"])), _int(body["sequence"])),
+            _text(body["nonce"]),
+            _int(body["published_ms"]),
+            Offset(_int(body["log_start_offset"])),
+            tuple(map(_page, body["pages"])),
+            _segments(body["segments"]),
+            tuple(Removed(_text(key), _int(removed_ms)) for key, removed_ms in body["removed"]),
+        )
+
+    return _open(_SNAPSHOT, data, where, parse)
+
+
+def write_page(segments: Sequence[Segment]) -> bytes:
+    return _seal(_PAGE, {"segments": _columns(segments)})
+
+
+def read_page(data: Buffer, where: str) -> tuple[Segment, ...]:
+    return _open(_PAGE, data, where, lambda body: _segments(body["segments"]))
+
+
+def _columns(segments: Sequence[Segment]) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {name: [getattr(s, name) for s in segments] for name in _PLAIN}
+    columns["base_offset"] = [s.name.base_offset for s in segments]
+    columns["leader_epoch"] = [s.name.leader_epoch for s in segments]
+    columns["uuid"] = [s.name.uuid for s in segments]
+    columns["epochs"] = [[[e.leader_epoch, e.start_offset] for e in s.epochs] for s in segments]
+    return columns
+
+
+def _segments(columns: dict[str, list[Any]]) -> tuple[Segment, ...]:
+    names = [
+        SegmentName(Offset(_int(base)), LeaderEpoch(_int(epoch)), _text(uuid))
+        for base, epoch, uuid in zip(columns["base_offset"], columns["leader_epoch"], columns["uuid"], strict=True)
+    ]
+    plain = [[_int(value) for value in columns[name]] for name in _PLAIN]
+    epochs = [
+        tuple(EpochStart(LeaderEpoch(_int(epoch)), Offset(_int(start))) for epoch, start in pairs)
+        for pairs in columns["epochs"]
+    ]
+    rows: Iterable[tuple[Any, ...]] = zip(names, *plain, epochs, strict=True)
+    return tuple(Segment(*row) for row in rows)
+
+
+def _page(fields: dict[str, Any]) -> Page:
+    return Page(_text(fields["uuid"]), *(_int(fields[name]) for name in _PAGE_FIELDS[1:]))  # type: ignore[arg-type]
+
+
+def _int(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is not a whole number")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def _seal(magic: bytes, body: dict[str, Any]) -> bytes:
+    packed = zstandard.compress(orjson.dumps(body))
+    return _HEADER.pack(magic, _VERSION, 0, len(packed), crc32c(packed)) + packed
+
+
+def _open(magic: bytes, data: Buffer, where: str, parse: Callable[[dict[str, Any]], T]) -> T:
+    view = memoryview(data)
+    if len(view) < _HEADER.size:
+        raise CorruptManifest("too short to be a manifest", where=where)
+    found, version, zero, size, crc = _HEADER.unpack_from(view)
+    packed = view[_HEADER.size :]
+    if found != magic or zero or len(packed) != size or crc32c(packed) != crc:
+        raise CorruptManifest(
+            "damaged: its header, length or checksum does not match",
+            where=where,
+            hint="restore this object from a copy; `tierlog archive verify` lists everything that is damaged",
+        )
+    if version != _VERSION:
+        raise CorruptManifest(f"written in version {version}, this is version {_VERSION}", where=where, hint="upgrade")
+    try:
+        body = zstandard.ZstdDecompressor().decompress(packed, max_output_size=_MAX_BODY_BYTES)
+        return parse(orjson.loads(body))
+    except (zstandard.ZstdError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptManifest(f"cannot be read: {error}", where=where) from error

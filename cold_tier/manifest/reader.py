@@ -1,0 +1,108 @@
+"""Finding archived segments: the newest snapshot with one LIST, any segment of it in O(log n).
+
+A `Manifest` is one snapshot and the pages of it that were needed so far. Pages are immutable, so one cache of them
+serves all snapshots of a partition; a fetch among 100,000 segments reads one page of 1,000, once.
+"""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+
+from cold_tier.errors import CorruptManifest, ObjectMissing
+from cold_tier.layout import PartitionLayout
+from cold_tier.manifest.codec import read_page, read_snapshot
+from cold_tier.manifest.model import Page, Part, Segment, Snapshot, covering
+from cold_tier.objects.retrying import RetryingStore
+from hot_tier.ids import Offset
+from hot_tier.record.crc import crc32c
+
+_ATTEMPTS = 5
+
+
+async def load_newest(store: RetryingStore, layout: PartitionLayout) -> Snapshot | None:
+    """The snapshot with the highest version, or None where nothing was ever published."""
+    for _ in range(_ATTEMPTS):
+        newest = await anext(aiter(store.list(layout.manifest_folder)), None)
+        if newest is None:
+            return None
+        try:
+            return await load(store, layout, newest.key)
+        except ObjectMissing:
+            continue  # Superseded and collected between the LIST and the GET: look again.
+    raise CorruptManifest(
+        "the newest manifest is listed but cannot be read", where=f"{store.url}{layout.manifest_folder}"
+    )
+
+
+async def load(store: RetryingStore, layout: PartitionLayout, key: str) -> Snapshot:
+    where = f"{store.url}{key}"
+    snapshot = read_snapshot(await store.get(key), where)
+    if snapshot.layout != layout or layout.parse_manifest(key) != snapshot.version:
+        raise CorruptManifest(f"is not what its name says: {snapshot.layout}, {snapshot.version}", where=where)
+    return snapshot
+
+
+class PageCache:
+    """Pages by uuid, the least recently used go first."""
+
+    def __init__(self, store: RetryingStore, capacity: int = 256) -> None:
+        self._store = store
+        self._capacity = capacity
+        self._pages: OrderedDict[str, tuple[Segment, ...]] = OrderedDict()
+
+    async def get(self, layout: PartitionLayout, page: Page) -> tuple[Segment, ...]:
+        if page.uuid in self._pages:
+            self._pages.move_to_end(page.uuid)
+            return self._pages[page.uuid]
+        key = layout.page(page.base_offset, page.uuid)
+        where = f"{self._store.url}{key}"
+        try:
+            data = await self._store.get(key)
+        except ObjectMissing as error:
+            raise CorruptManifest("a page that the manifest names is missing", where=where) from error
+        if len(data) != page.size or crc32c(data) != page.crc32c:
+            raise CorruptManifest("a page is not the one that the manifest names", where=where)
+        segments = read_page(data, where)
+        self._pages[page.uuid] = segments
+        if len(self._pages) > self._capacity:
+            self._pages.popitem(last=False)
+        return segments
+
+
+class Manifest:
+    def __init__(self, snapshot: Snapshot, pages: PageCache) -> None:
+        self.snapshot = snapshot
+        self._pages = pages
+
+    async def segment_at(self, offset: Offset) -> Segment | None:
+        """The segment whose range holds `offset`; None below the first and at or beyond the end."""
+        snapshot = self.snapshot
+        found = covering(snapshot.tail, offset)
+        if found is not None:
+            return snapshot.tail[found]
+        page = covering(snapshot.pages, offset)
+        if page is None:
+            return None
+        segments = await self._pages.get(snapshot.layout, snapshot.pages[page])
+        found = covering(segments, offset)
+        if found is None:
+            raise CorruptManifest(f"no segment of its page holds offset {offset}", where=str(snapshot.layout))
+        return segments[found]
+
+    async def segments(
+        self, start: Offset, end: Offset, from_ms: int | None = None, to_ms: int | None = None
+    ) -> AsyncIterator[Segment]:
+        """Segments that touch [start, end) and may hold timestamps in [from_ms, to_ms), in offset order."""
+
+        def wanted(part: Part) -> bool:
+            return (
+                part.base_offset < end
+                and start < part.end_offset
+                and (from_ms is None or part.max_timestamp_ms >= from_ms)
+                and (to_ms is None or part.min_timestamp_ms < to_ms)
+            )
+
+        for page in filter(wanted, self.snapshot.pages):
+            for segment in filter(wanted, await self._pages.get(self.snapshot.layout, page)):
+                yield segment
+        for segment in filter(wanted, self.snapshot.tail):
+            yield segment

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hot_tier.cluster.admin import TopicAdmin
     from hot_tier.cluster.image import ClusterImage
     from hot_tier.cluster.producer_ids import ProducerIds
+    from hot_tier.cluster.quotas import QuotaAdmin
     from hot_tier.ids import NodeId
     from hot_tier.log.manager import LogManager
     from hot_tier.replication.table import PartitionTable
@@ -32,6 +33,7 @@ class Node:
     reader: "Reader"
     groups: "GroupCoordinator"
     quotas: "Quotas"
+    quota_admin: "QuotaAdmin"
     producer_ids: "ProducerIds"
     clock: Callable[[], int]
     """Milliseconds since the epoch."""

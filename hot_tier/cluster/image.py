@@ -88,6 +88,9 @@ class ClusterImage:
         except KeyError:
             raise UnknownTopicId(f"there is no topic with the id {topic_id}") from None
 
+    def find_topic_by_id(self, topic_id: TopicId) -> Topic | None:
+        return self._by_id.get(topic_id)
+
     def topics(self) -> Iterable[Topic]:
         return self._topics.values()
 

@@ -43,9 +43,7 @@ async def take_over(store: MetadataStore, broker: BrokerInfo, now_ms: int) -> Re
     deleted = await store.range(model.DELETED_PREFIX)
     oldest = now_ms - REMEMBER_DELETED_MS
     writes += [
-        Delete(item.key)
-        for item in deleted.items
-        if model.decode_deleted(item.key, item.value).deleted_ms < oldest
+        Delete(item.key) for item in deleted.items if model.decode_deleted(item.key, item.value).deleted_ms < oldest
     ]
     return await _write_all(store, writes)
 

@@ -1,0 +1,4 @@
+"""Apache Kafka as the peer: the broker tierlog is measured against, and the tools that must work on both.
+
+`jars.py` gets the jars, `kafka.py` runs the broker, `tools.py` runs the command-line tools.
+"""

@@ -1,0 +1,68 @@
+"""Apache Kafka as one process: broker and controller in one, KRaft, loopback, a directory of its own.
+
+JVM flags are those of Kafka's own start script, heap included. Settings are Kafka's defaults except what one
+node cannot do without (replication of internal topics) and what tests cannot wait for (first-rebalance delay).
+"""
+
+import subprocess
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from uuid import uuid4
+
+from benchmarks.peer.jars import jars_dir, java
+from benchmarks.process import BrokerFailed, BrokerProcess, free_port
+
+JVM_FLAGS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)
+
+
+class KafkaServer(BrokerProcess):
+    name = "kafka"
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, heap: str = "1G") -> None:
+        super().__init__(directory)
+        self.heap = heap
+        self.port = free_port()
+        controller = free_port()
+        self._settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{self.host}:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://{self.host}:{controller}",
+            "log.dirs": str(directory / "data"),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "1000",
+            **(settings or {}),
+        }
+
+    @property
+    def data_dir(self) -> Path:
+        return self.directory / "data"
+
+    def command(self) -> Sequence[str]:
+        properties = self.directory / "server.properties"
+        if not properties.exists():
+            properties.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
+            self._format(properties)
+        heap = (f"-Xmx{self.heap}", f"-Xms{self.heap}")
+        return [java(), *heap, *JVM_FLAGS, "-cp", f"{jars_dir()}/*", "kafka.Kafka", str(properties)]
+
+    def _format(self, properties: Path) -> None:
+        cluster_id = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+        arguments = ["format", "-t", cluster_id, "-c", str(properties)]
+        command = [java(), "-Xmx128M", "-cp", f"{jars_dir()}/*", "kafka.tools.StorageTool", *arguments]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if result.returncode != 0:
+            raise BrokerFailed(f"kafka storage format failed:\n{result.stdout}{result.stderr}")

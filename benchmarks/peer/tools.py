@@ -1,0 +1,38 @@
+"""Apache Kafka's command-line tools, called by the names of their shell scripts."""
+
+import subprocess
+from dataclasses import dataclass
+
+from benchmarks.peer.jars import jars_dir, java
+
+TOOLS = {
+    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+}
+QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+QUICK_START = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+LONG_RUN = ("-Xmx512M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    code: int
+    out: str
+    err: str
+
+
+def run_tool(name: str, *arguments: str, stdin: str = "", timeout_s: float = 60, long_run: bool = False) -> ToolResult:
+    """One call of a tool. `long_run` gives it the JVM of a measurement instead of one that starts quickly."""
+    flags = LONG_RUN if long_run else QUICK_START
+    command = [java(), *flags, QUIET, "-cp", f"{jars_dir()}/*", TOOLS[name], *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
+    return ToolResult(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,164 @@
+"""A broker as a process: start, wait until it serves, stop, kill, pause, and what it costs.
+
+Both brokers are judged ready by the same probe, a Metadata answer that names at least one broker, so start
+times compare. The process is the only thing shared with the service: nothing here imports it.
+"""
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+
+class BrokerFailed(Exception):
+    """The broker process did not start, or ended by itself; carries the end of its log."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers_metadata(host: str, port: int, timeout_s: float = 1.0) -> bool:
+    """True once a Metadata v1 request for no topics is answered with a broker in it."""
+    request = struct.pack(">hhih", 3, 1, 7, -1) + struct.pack(">i", 0)
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+            connection.settimeout(timeout_s)
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            head = connection.recv(12, socket.MSG_WAITALL)
+    except OSError:
+        return False
+    return len(head) == 12 and struct.unpack(">iii", head)[1:] >= (7, 1)
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float, interval_s: float = 0.02) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {timeout_s:.0f} s for {what}")
+        time.sleep(interval_s)
+
+
+class BrokerProcess:
+    """One broker process on loopback. Subclasses give the command and learn the port."""
+
+    name = "broker"
+    start_timeout_s = 60.0
+    stop_timeout_s = 30.0
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.host = "127.0.0.1"
+        self.port = 0
+        self.start_seconds = 0.0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    # What a subclass says
+
+    def command(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def serving(self) -> bool:
+        return answers_metadata(self.host, self.port)
+
+    # Life
+
+    def start(self) -> Self:
+        assert self.process is None, f"{self.name} runs already"
+        began = time.monotonic()
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment()
+            )
+
+        def ready() -> bool:
+            if self.process is not None and self.process.poll() is not None:
+                code, self.process = self.process.returncode, None
+                raise BrokerFailed(f"{self.name} ended with {code} while starting:\n{self.log_tail()}")
+            return self.serving()
+
+        try:
+            wait_for(ready, f"{self.name} to serve", self.start_timeout_s, interval_s=0.01)
+        except TimeoutError as error:
+            tail = self.log_tail()
+            self.kill()
+            raise BrokerFailed(f"{error}:\n{tail}") from None
+        self.start_seconds = time.monotonic() - began
+        return self
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that is not enough; a broker that has to be killed is an error."""
+        process, self.process = self.process, None
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        try:
+            process.wait(self.stop_timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise BrokerFailed(f"{self.name} ignored SIGTERM:\n{self.log_tail()}") from None
+
+    def kill(self) -> None:
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        return self if self.process else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # What it is
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, f"{self.name} does not run"
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def log_path(self) -> Path:
+        return self.directory / f"{self.name}.out"
+
+    def log_tail(self, lines: int = 30) -> str:
+        if not self.log_path.exists():
+            return "(no output)"
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def rss_bytes(self) -> int:
+        return int(psutil.Process(self.pid).memory_info().rss)
+
+    def cpu_seconds(self) -> float:
+        times = psutil.Process(self.pid).cpu_times()
+        return float(times.user + times.system)
+
+    def open_files(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hot_tier.cluster.admin import TopicAdmin
     from hot_tier.cluster.image import ClusterImage
     from hot_tier.cluster.producer_ids import ProducerIds
+    from hot_tier.cluster.store import MetadataStore
     from hot_tier.cluster.quotas import QuotaAdmin
     from hot_tier.ids import NodeId
     from hot_tier.log.manager import LogManager
@@ -26,6 +27,7 @@ class Node:
     node_id: "NodeId"
     cluster_id: str
     kafka: "KafkaSettings"
+    store: "MetadataStore"
     image: "ClusterImage"
     admin: "TopicAdmin"
     partitions: "PartitionTable"

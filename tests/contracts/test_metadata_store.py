@@ -1,0 +1,398 @@
+"""One behaviour, every metadata store.
+
+A new store is one more `Backend`; no test may ask which one it has.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hot_tier.cluster.sqlite import SqliteStore
+from hot_tier.cluster.store import (
+    ABSENT,
+    MAX_OPERATIONS,
+    Compare,
+    Delete,
+    Event,
+    LeaseId,
+    MetadataStore,
+    Put,
+    Revision,
+)
+from hot_tier.errors import LeaseExpired, MetadataUnavailable
+
+DEADLINE_S = 20
+
+
+@dataclass(frozen=True)
+class Backend:
+    open: Callable[[Path], Awaitable[MetadataStore]]
+    """A store that is empty in an empty directory and holds what it held in one used before."""
+    lease_ttl_ms: int
+    """The shortest that it grants exactly."""
+
+
+async def open_sqlite(directory: Path) -> MetadataStore:
+    store = SqliteStore(str(directory / "metadata.db"))
+    await store.open()
+    return store
+
+
+BACKENDS = {"sqlite": Backend(open_sqlite, lease_ttl_ms=50)}
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return BACKENDS[request.param]
+
+
+@pytest.fixture
+async def store(backend: Backend, tmp_path: Path) -> AsyncIterator[MetadataStore]:
+    opened = await backend.open(tmp_path)
+    yield opened
+    await opened.close()
+
+
+async def take(watch: AsyncIterator[Sequence[Event]], count: int) -> list[tuple[Event, ...]]:
+    async with asyncio.timeout(DEADLINE_S):
+        return [tuple(await anext(watch)) for _ in range(count)]
+
+
+async def put(store: MetadataStore, key: str, value: bytes, lease: LeaseId | None = None) -> Revision:
+    revision = await store.transact([], [Put(key, value, lease)])
+    assert revision is not None
+    return revision
+
+
+async def revision_of(store: MetadataStore) -> Revision:
+    return (await store.range("")).revision
+
+
+# Reading and writing
+
+
+async def test_a_missing_key_is_none(store: MetadataStore) -> None:
+    assert await store.get("nothing") is None
+
+
+async def test_a_write_is_read_back_with_its_revision(store: MetadataStore) -> None:
+    first = await put(store, "a", b"1")
+    second = await put(store, "a", b"\x00\xff")
+    assert second > first
+    item = await store.get("a")
+    assert item is not None
+    assert (item.key, item.value, item.revision) == ("a", b"\x00\xff", second)
+
+
+async def test_a_range_is_ordered_and_stops_at_its_prefix(store: MetadataStore) -> None:
+    for key in ("topics/b", "topics", "topics0", "topics/a", "topics/~", "topic/z"):
+        await put(store, key, key.encode())
+    last = await put(store, "zzz", b"")
+    found = await store.range("topics/")
+    assert [item.key for item in found.items] == ["topics/a", "topics/b", "topics/~"]
+    assert found.revision == last
+    assert [item.key for item in (await store.range("")).items] == sorted(
+        ["topics/b", "topics", "topics0", "topics/a", "topics/~", "topic/z", "zzz"]
+    )
+
+
+async def test_all_writes_of_a_transaction_share_its_revision(store: MetadataStore) -> None:
+    revision = await store.transact([], [Put("a", b"1"), Put("b", b"2")])
+    assert {item.revision for item in (await store.range("")).items} == {revision}
+
+
+async def test_a_swap_needs_the_revision_it_read(store: MetadataStore) -> None:
+    first = await put(store, "a", b"1")
+    second = await store.transact([Compare("a", first)], [Put("a", b"2")])
+    assert second is not None
+    assert await store.transact([Compare("a", first)], [Put("a", b"3"), Put("b", b"3")]) is None
+    assert (await store.range("")).items[0].value == b"2"
+    assert await store.get("b") is None
+    assert await revision_of(store) == second
+
+
+async def test_absent_compares_only_with_a_missing_key(store: MetadataStore) -> None:
+    assert await store.transact([Compare("a", ABSENT)], [Put("a", b"1")]) is not None
+    assert await store.transact([Compare("a", ABSENT)], [Put("a", b"2")]) is None
+    await store.transact([], [Delete("a")])
+    assert await store.transact([Compare("a", ABSENT)], [Put("a", b"3")]) is not None
+
+
+async def test_every_comparison_must_hold(store: MetadataStore) -> None:
+    first = await put(store, "a", b"1")
+    assert await store.transact([Compare("a", first), Compare("b", first)], [Delete("a")]) is None
+    assert await store.get("a") is not None
+
+
+async def test_a_transaction_that_changes_nothing_keeps_the_revision(store: MetadataStore) -> None:
+    before = await put(store, "a", b"1")
+    assert await store.transact([Compare("a", before)], []) == before
+    assert await store.transact([], [Delete("missing")]) == before
+    assert await revision_of(store) == before
+
+
+async def test_of_many_racing_swaps_one_wins(store: MetadataStore) -> None:
+    before = await put(store, "a", b"0")
+    results = await asyncio.gather(
+        *(store.transact([Compare("a", before)], [Put("a", str(n).encode())]) for n in range(50))
+    )
+    winners = [n for n, revision in enumerate(results) if revision is not None]
+    assert len(winners) == 1
+    item = await store.get("a")
+    assert item is not None and item.value == str(winners[0]).encode()
+
+
+async def test_a_transaction_may_be_as_large_as_promised_and_no_larger(store: MetadataStore) -> None:
+    keys = [f"k{n:03}" for n in range(MAX_OPERATIONS + 1)]
+    compares = [Compare(key, ABSENT) for key in keys]
+    writes = [Put(key, b"") for key in keys]
+    with pytest.raises(ValueError, match="at most 128"):
+        await store.transact([], writes)
+    with pytest.raises(ValueError, match="at most 128"):
+        await store.transact(compares, [])
+    assert (await store.range("")).items == ()
+    assert await store.transact(compares[:-1], writes[:-1]) is not None
+    assert len((await store.range("k")).items) == MAX_OPERATIONS
+
+
+@pytest.mark.parametrize("writes", [[Put("a", b""), Delete("a")], [Put("", b"")], [Put("ä", b"")]])
+async def test_bad_writes_are_refused(store: MetadataStore, writes: list[Put | Delete]) -> None:
+    with pytest.raises(ValueError):
+        await store.transact([], [Put("good", b""), *writes])
+    assert (await store.range("")).items == ()
+
+
+async def test_values_of_a_megabyte_are_kept(store: MetadataStore) -> None:
+    value = bytes(range(256)) * 4096
+    await put(store, "large", value)
+    item = await store.get("large")
+    assert item is not None and item.value == value
+
+
+async def test_what_was_written_is_there_after_reopening(backend: Backend, tmp_path: Path) -> None:
+    store = await backend.open(tmp_path)
+    first = await put(store, "a", b"1")
+    second = await put(store, "b", b"2")
+    await store.close()
+    store = await backend.open(tmp_path)
+    found = await store.range("")
+    assert [(item.key, item.value, item.revision) for item in found.items] == [
+        ("a", b"1", first),
+        ("b", b"2", second),
+    ]
+    assert await put(store, "c", b"3") > second
+    await store.close()
+
+
+async def test_a_closed_store_refuses(backend: Backend, tmp_path: Path) -> None:
+    store = await backend.open(tmp_path)
+    await store.close()
+    await store.close()
+    for call in (store.get("a"), store.range(""), store.transact([], []), store.grant_lease(1000)):
+        with pytest.raises(MetadataUnavailable):
+            await call
+
+
+# Watching
+
+
+async def test_a_watch_delivers_one_batch_per_transaction_in_order(store: MetadataStore) -> None:
+    start = await revision_of(store)
+    watch = store.watch("", start)
+    first = await store.transact([], [Put("a", b"1"), Put("b", b"2")])
+    second = await store.transact([], [Delete("a"), Put("b", b"3")])
+    assert first is not None and second is not None
+    assert await take(watch, 2) == [
+        (Event("a", b"1", first), Event("b", b"2", first)),
+        (Event("a", None, second), Event("b", b"3", second)),
+    ]
+
+
+async def test_a_watch_waits_for_what_comes_later(store: MetadataStore) -> None:
+    watch = store.watch("", await revision_of(store))
+    waiting = asyncio.ensure_future(take(watch, 1))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    revision = await put(store, "a", b"1")
+    assert await waiting == [(Event("a", b"1", revision),)]
+
+
+async def test_a_watch_starts_after_its_revision(store: MetadataStore) -> None:
+    await put(store, "a", b"1")
+    second = await put(store, "a", b"2")
+    third = await put(store, "a", b"3")
+    assert await take(store.watch("a", second), 1) == [(Event("a", b"3", third),)]
+
+
+async def test_a_watch_shows_its_prefix_alone(store: MetadataStore) -> None:
+    watch = store.watch("topics/", await revision_of(store))
+    await put(store, "brokers/1", b"")
+    revision = await store.transact([], [Put("topics", b""), Put("topics/a", b"1"), Put("zzz", b"")])
+    assert revision is not None
+    assert await take(watch, 1) == [(Event("topics/a", b"1", revision),)]
+
+
+async def test_failed_and_empty_transactions_are_not_seen(store: MetadataStore) -> None:
+    watch = store.watch("", await revision_of(store))
+    await store.transact([Compare("a", Revision(99))], [Put("a", b"lost")])
+    await store.transact([], [Delete("missing")])
+    revision = await put(store, "a", b"won")
+    assert await take(watch, 1) == [(Event("a", b"won", revision),)]
+
+
+async def test_many_watches_see_the_same(store: MetadataStore) -> None:
+    start = await revision_of(store)
+    watches = [store.watch("", start) for _ in range(5)]
+    takers = [asyncio.ensure_future(take(watch, 20)) for watch in watches]
+    for n in range(20):
+        await put(store, f"k{n % 3}", str(n).encode())
+    seen = await asyncio.gather(*takers)
+    assert [batch[0].value for batch in seen[0]] == [str(n).encode() for n in range(20)]
+    assert all(one == seen[0] for one in seen)
+
+
+async def test_a_watch_ends_with_its_store(backend: Backend, tmp_path: Path) -> None:
+    store = await backend.open(tmp_path)
+    start = await revision_of(store)
+
+    async def collect() -> list[Sequence[Event]]:
+        return [events async for events in store.watch("", start)]
+
+    collecting = asyncio.ensure_future(collect())
+    revision = await put(store, "a", b"1")
+    await store.close()
+    async with asyncio.timeout(DEADLINE_S):
+        assert await collecting == [(Event("a", b"1", revision),)]
+
+
+# Leases
+
+
+async def test_keys_go_with_an_expired_lease(store: MetadataStore, backend: Backend) -> None:
+    watch = store.watch("", await revision_of(store))
+    lease = await store.grant_lease(backend.lease_ttl_ms)
+    await store.transact([], [Put("a", b"", lease), Put("b", b"", lease), Put("c", b"")])
+    _, (first, second) = await take(watch, 2)
+    assert {(first.key, first.value), (second.key, second.value)} == {("a", None), ("b", None)}
+    assert [item.key for item in (await store.range("")).items] == ["c"]
+    assert await store.keep_alive(lease) is False
+
+
+async def test_keys_go_with_a_revoked_lease(store: MetadataStore) -> None:
+    lease = await store.grant_lease(60_000)
+    await put(store, "a", b"", lease)
+    await store.revoke_lease(lease)
+    assert await store.get("a") is None
+    assert await store.keep_alive(lease) is False
+    await store.revoke_lease(lease)
+
+
+async def test_a_lease_kept_alive_outlives_its_time(store: MetadataStore, backend: Backend) -> None:
+    lease = await store.grant_lease(backend.lease_ttl_ms * 4)
+    await put(store, "a", b"", lease)
+    for _ in range(16):
+        await asyncio.sleep(backend.lease_ttl_ms / 1000)
+        assert await store.keep_alive(lease) is True
+    assert await store.get("a") is not None
+    await store.revoke_lease(lease)
+
+
+async def test_the_last_write_decides_the_lease(store: MetadataStore) -> None:
+    old, new = await store.grant_lease(60_000), await store.grant_lease(60_000)
+    await store.transact([], [Put("moved", b"", old), Put("freed", b"", old)])
+    await store.transact([], [Put("moved", b"", new), Put("freed", b"")])
+    await store.revoke_lease(old)
+    assert {item.key for item in (await store.range("")).items} == {"moved", "freed"}
+    await store.revoke_lease(new)
+    assert {item.key for item in (await store.range("")).items} == {"freed"}
+
+
+async def test_nothing_hangs_on_a_lease_that_is_gone(store: MetadataStore) -> None:
+    lease = await store.grant_lease(60_000)
+    await store.revoke_lease(lease)
+    with pytest.raises(LeaseExpired):
+        await store.transact([], [Put("a", b"", lease), Put("b", b"")])
+    assert (await store.range("")).items == ()
+
+
+# Anything, against a model
+
+
+@dataclass(frozen=True)
+class Step:
+    compares: dict[str, int]
+    """Key → how many of its revisions back is compared; 0 is the current one, or absence."""
+    writes: dict[str, bytes | None]
+
+
+keys = st.sampled_from(["a", "a/", "a/b", "a/b/c", "b", "~"])
+steps = st.lists(
+    st.builds(
+        Step,
+        compares=st.dictionaries(keys, st.integers(0, 2), max_size=2),
+        writes=st.dictionaries(keys, st.none() | st.binary(max_size=3), max_size=3),
+    ),
+    max_size=25,
+)
+
+
+@pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=steps, concurrent=st.booleans())
+def test_any_history_is_that_of_a_map(backend: Backend, steps: list[Step], concurrent: bool) -> None:
+    async def run() -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            store = await backend.open(Path(directory))
+            start = await revision_of(store)
+            model: dict[str, tuple[bytes, Revision]] = {}
+            past: dict[str, list[Revision]] = {}
+            revision = start
+            expected: list[tuple[Event, ...]] = []
+            calls = []
+            answers: list[Revision | None] = []
+            for step in steps:
+                compares = []
+                for key, back in step.compares.items():
+                    seen = [ABSENT, *past.get(key, []), model[key][1] if key in model else ABSENT]
+                    compares.append(Compare(key, seen[max(0, len(seen) - 1 - back)]))
+                writes = [Delete(k) if v is None else Put(k, v) for k, v in step.writes.items()]
+                calls.append((compares, writes))
+                if any(c.revision != model.get(c.key, (b"", ABSENT))[1] for c in compares):
+                    answers.append(None)
+                    continue
+                changed = [w for w in writes if isinstance(w, Put) or w.key in model]
+                if changed:
+                    revision = Revision(revision + 1)
+                    expected.append(
+                        tuple(Event(w.key, w.value if isinstance(w, Put) else None, revision) for w in changed)
+                    )
+                for write in changed:
+                    if isinstance(write, Put):
+                        model[write.key] = (write.value, revision)
+                        past.setdefault(write.key, []).append(revision)
+                    else:
+                        del model[write.key]
+                answers.append(revision)
+            if concurrent:
+                got = list(await asyncio.gather(*(store.transact(*call) for call in calls)))
+            else:
+                got = [await store.transact(*call) for call in calls]
+            assert got == answers
+            for prefix in ("", "a", "a/", "b", "x"):
+                found = await store.range(prefix)
+                assert [(i.key, i.value, i.revision) for i in found.items] == [
+                    (k, *model[k]) for k in sorted(model) if k.startswith(prefix)
+                ]
+                assert found.revision == revision
+                shown = [tuple(e for e in batch if e.key.startswith(prefix)) for batch in expected]
+                shown = [batch for batch in shown if batch]
+                assert await take(store.watch(prefix, start), len(shown)) == shown
+            await store.close()
+
+    asyncio.run(run())

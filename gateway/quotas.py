@@ -8,6 +8,7 @@ The caller answers first, with the throttle time in the response, and then reads
 connection for so long. Nobody is limited until a quota is set: the cost is then one look at an empty map.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -44,7 +45,7 @@ class _Account:
     def charge(self, nbytes: int, now_ms: int) -> int:
         self.refill(now_ms)
         self.balance -= nbytes
-        return 0 if self.balance >= 0 else max(1, round(-self.balance / self.rate * 1000))
+        return 0 if self.balance >= 0 else math.ceil(-self.balance / self.rate * 1000)
 
     def refill(self, now_ms: int) -> None:
         elapsed_ms = now_ms - self.as_of_ms

@@ -142,8 +142,10 @@ def set_max_timestamp(buffer: WriteBuffer, header: BatchHeader, max_timestamp: i
 
 
 def check_crc(buffer: ReadBuffer, header: BatchHeader, position: int = 0) -> None:
-    """Raises CorruptBatch unless the whole batch is there and its CRC is the header's."""
+    """Raises CorruptBatch unless the whole batch is there, of format 2, and its CRC is the header's."""
     end = position + header.size
+    if header.magic != MAGIC:
+        raise CorruptBatch(f"message format {header.magic}", where=f"byte {position}")
     if end > len(buffer):
         raise CorruptBatch(
             f"{len(buffer) - position} bytes of a batch that claims {header.size}", where=f"byte {position}"

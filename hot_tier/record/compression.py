@@ -1,17 +1,22 @@
 """The codecs a batch's records may be compressed with.
 
-`decompress` holds its cap while it decompresses: a frame of 262 KB of zstd can ask for 8 GiB, and a snappy
+`decompress` holds its cap before and while it decompresses: 262 KB of zstd can ask for 8 GiB, and a snappy
 block for 4 GiB in its first five bytes, so neither the output nor an allocation ever passes `max_bytes`.
 Garbage raises CorruptBatch, whatever the library underneath raises.
 
 Snappy comes in two framings: xerial's (Java clients, kafka-python, aiokafka) and one raw block (librdkafka).
 Both are read; xerial's is written, as the Java client does.
+
+Contexts are kept per thread, because making one costs more than decompressing a small batch.
 """
 
+import threading
 import zlib
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from struct import Struct
-from typing import Final
+from struct import error as struct_error
+from typing import Any, Final
 
 import cramjam
 import lz4.frame
@@ -31,39 +36,62 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+CODEC_HINT: Final = "0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd"
+
+_GZIP_WBITS: Final = 31
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
-_BLOCK_LENGTH: Final = Struct(">i")
+_XERIAL_LENGTH: Final = Struct(">i")
+_SNAPPY_MOST_RATIO: Final = 22  # its densest element makes 64 bytes of 3
+_LZ4_MOST_RATIO: Final = 255  # its densest byte repeats 255 more
+_ZSTD_MAGIC: Final = 0xFD2FB528
+_ZSTD_SKIPPABLE_MAGIC: Final = 0x184D2A50  # the last four bits are free
+_ZSTD_BLOCK_BYTES: Final = 128 * 1024
+_LE32: Final = Struct("<I")
 
 
-def compress(codec: int, data: ReadBuffer) -> bytes:
-    """`data` in one frame of `codec`; `Codec.NONE` gives the bytes as they are."""
+class _Contexts(threading.local):
+    def __init__(self) -> None:
+        self.lz4: Any = lz4.frame.create_decompression_context()
+        self.zstd = zstandard.ZstdDecompressor()
+        self.zstd_compressor = zstandard.ZstdCompressor(level=3)
+
+
+_contexts: Final = _Contexts()
+
+
+def compress(codec: int, data: ReadBuffer) -> ReadBuffer:
+    """`data` in one frame of `codec`; with `Codec.NONE` it is `data` itself."""
     if codec == Codec.NONE:
-        return bytes(data)
+        return data
     if codec == Codec.GZIP:
-        return zlib.compress(data, wbits=31)
+        return zlib.compress(data, wbits=_GZIP_WBITS)
     if codec == Codec.SNAPPY:
         return _compress_snappy(data)
     if codec == Codec.LZ4:
         frame: bytes = lz4.frame.compress(data, block_linked=False)
         return frame
     if codec == Codec.ZSTD:
-        return zstandard.ZstdCompressor(level=3).compress(data)
-    raise UnsupportedBatch(f"no compression codec {codec}", hint="0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd")
+        return _contexts.zstd_compressor.compress(data)
+    raise UnsupportedBatch(f"no compression codec {codec}", hint=CODEC_HINT)
 
 
 def decompress(codec: int, data: ReadBuffer, max_bytes: int) -> ReadBuffer:
-    """What `data` held before compression. BatchTooLarge as soon as that is more than `max_bytes`."""
+    """What `data` held before compression; `data` itself with `Codec.NONE`.
+
+    BatchTooLarge as soon as that is known to be more than `max_bytes`, CorruptBatch if it is no whole frame.
+    """
     if codec == Codec.NONE:
         if len(data) > max_bytes:
             raise _too_large(max_bytes)
         return data
-    if codec not in _DECOMPRESSORS:
-        raise UnsupportedBatch(f"no compression codec {codec}", hint="0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd")
+    decompressor = _DECOMPRESSORS.get(codec)
+    if decompressor is None:
+        raise UnsupportedBatch(f"no compression codec {codec}", hint=CODEC_HINT)
     try:
-        return _DECOMPRESSORS[codec](memoryview(data), max_bytes)
-    except (zlib.error, cramjam.DecompressionError, RuntimeError, EOFError, zstandard.ZstdError) as error:
+        return decompressor(memoryview(data), max_bytes)
+    except (zlib.error, cramjam.DecompressionError, zstandard.ZstdError, RuntimeError) as error:
         raise CorruptBatch(f"not a {Codec(codec).name.lower()} frame: {error}") from error
 
 
@@ -71,87 +99,149 @@ def _too_large(max_bytes: int) -> BatchTooLarge:
     return BatchTooLarge(f"records take more than {max_bytes} bytes once decompressed", hint="send smaller batches")
 
 
-def _compress_snappy(data: ReadBuffer) -> bytes:
-    view = memoryview(data)
-    parts: list[bytes] = [_XERIAL_HEADER]
-    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
-        parts += (_BLOCK_LENGTH.pack(len(block)), block)
-    return b"".join(parts)
-
-
-def _gunzip(data: memoryview, max_bytes: int) -> bytes:
+def _decompress_gzip(data: memoryview, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     room = max_bytes
-    pending: ReadBuffer = data
-    while pending:
-        member = zlib.decompressobj(wbits=31)
-        part = member.decompress(pending, room + 1)
+    rest: ReadBuffer = data
+    while rest or not parts:
+        member = zlib.decompressobj(_GZIP_WBITS)
+        part = member.decompress(rest, room + 1)
         if len(part) > room:
             raise _too_large(max_bytes)
         if not member.eof:
             raise CorruptBatch("gzip frame ends too early")
         parts.append(part)
         room -= len(part)
-        pending = member.unused_data
+        rest = member.unused_data
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _unsnappy_block(block: memoryview, room: int, max_bytes: int) -> bytes:
-    length = cramjam.snappy.decompress_raw_len(block)
-    if length > room:
+def _compress_snappy(data: ReadBuffer) -> bytes:
+    view = memoryview(data)
+    parts: list[bytes] = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts += (_XERIAL_LENGTH.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: memoryview, max_bytes: int) -> bytearray:
+    framed = bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC
+    blocks = list(_xerial_blocks(data)) if framed else [data]
+    lengths = [_snappy_length(block) for block in blocks]
+    total = sum(lengths)
+    if total > max_bytes:
         raise _too_large(max_bytes)
-    if length > 22 * len(block) + 64:
-        raise CorruptBatch(f"snappy block of {len(block)} bytes claims to hold {length}")
-    return bytes(cramjam.snappy.decompress_raw(block, output_len=length))
+    out = bytearray(total)
+    view = memoryview(out)
+    position = 0
+    for block, length in zip(blocks, lengths, strict=True):
+        if length:
+            cramjam.snappy.decompress_raw_into(block, view[position : position + length])
+        position += length
+    return out
 
 
-def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
-    if bytes(data[:8]) != _XERIAL_MAGIC:
-        return _unsnappy_block(data, max_bytes, max_bytes)
-    parts: list[bytes] = []
-    room = max_bytes
+def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
+    if len(data) < len(_XERIAL_HEADER):
+        raise CorruptBatch("snappy stream ends inside its header")
     position = len(_XERIAL_HEADER)
     while position < len(data):
-        if len(data) - position < 4:
+        start = position + _XERIAL_LENGTH.size
+        if start > len(data):
             raise CorruptBatch("snappy stream ends inside a block length")
-        (length,) = _BLOCK_LENGTH.unpack_from(data, position)
-        position += 4
-        if not 0 <= length <= len(data) - position:
-            raise CorruptBatch(f"snappy block of {length} bytes where {len(data) - position} are left")
-        part = _unsnappy_block(data[position : position + length], room, max_bytes)
-        parts.append(part)
-        room -= len(part)
-        position += length
-    return b"".join(parts)
+        (length,) = _XERIAL_LENGTH.unpack_from(data, position)
+        position = start + length
+        if length < 0 or position > len(data):
+            raise CorruptBatch(f"snappy block of {length} bytes where {len(data) - start} are left")
+        yield data[start:position]
 
 
-def _unlz4(data: memoryview, max_bytes: int) -> bytes:
-    context = lz4.frame.create_decompression_context()
-    out, used, eof = lz4.frame.decompress_chunk(context, data, max_length=min(max_bytes, 255 * len(data)) + 1)
+def _snappy_length(block: memoryview) -> int:
+    length: int = cramjam.snappy.decompress_raw_len(block)
+    if length > _SNAPPY_MOST_RATIO * len(block):
+        raise CorruptBatch(f"snappy block of {len(block)} bytes claims to hold {length}")
+    return length
+
+
+def _decompress_lz4(data: memoryview, max_bytes: int) -> bytes:
+    whole = False
+    try:
+        out: bytes
+        out, used, whole = lz4.frame.decompress_chunk(
+            _contexts.lz4, data, max_length=min(max_bytes, _LZ4_MOST_RATIO * len(data)) + 1
+        )
+    finally:
+        if not whole:
+            lz4.frame.reset_decompression_context(_contexts.lz4)
     if len(out) > max_bytes:
         raise _too_large(max_bytes)
-    if not eof or used != len(data):
-        raise CorruptBatch("lz4 frame ends too early or is followed by other bytes")
-    part: bytes = out
-    return part
+    if not whole:
+        raise CorruptBatch("lz4 frame ends too early")
+    if used != len(data):
+        raise CorruptBatch(f"{len(data) - used} bytes follow the lz4 frame")
+    return out
 
 
-def _unzstd(data: memoryview, max_bytes: int) -> bytes:
+def _decompress_zstd(data: memoryview, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     room = max_bytes
-    with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
-        while part := reader.read(min(room + 1, 1 << 20)):
-            room -= len(part)
-            if room < 0:
-                raise _too_large(max_bytes)
-            parts.append(part)
-    return b"".join(parts)
+    for frame, most_bytes in _zstd_frames(data, max_bytes):
+        if zstandard.frame_content_size(frame) > room:
+            raise _too_large(max_bytes)
+        try:
+            part = _contexts.zstd.decompress(frame, max_output_size=max(1, min(most_bytes, room)))
+        except zstandard.ZstdError:
+            if most_bytes > room:
+                # The frame is whole, so what stopped it is most likely the room.
+                raise _too_large(max_bytes) from None
+            raise
+        parts.append(part)
+        room -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-_DECOMPRESSORS: Final = {
-    int(Codec.GZIP): _gunzip,
-    int(Codec.SNAPPY): _unsnappy,
-    int(Codec.LZ4): _unlz4,
-    int(Codec.ZSTD): _unzstd,
+def _zstd_frames(data: memoryview, max_bytes: int) -> Iterator[tuple[memoryview, int]]:
+    """Each frame, and the most bytes it can hold, told from its block headers alone.
+
+    Stops at a frame whose raw and run-length blocks alone pass `max_bytes`: the usual bomb costs nothing.
+    """
+    position = 0
+    try:
+        while position < len(data) or position == 0:
+            start = position
+            (magic,) = _LE32.unpack_from(data, position)
+            if magic & ~0xF == _ZSTD_SKIPPABLE_MAGIC:
+                position += 8 + _LE32.unpack_from(data, position + 4)[0]
+                continue
+            if magic != _ZSTD_MAGIC:
+                raise CorruptBatch("not a zstd frame")
+            descriptor = data[position + 4]
+            single_segment = descriptor >> 5 & 1
+            content_size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
+            position += 6 - single_segment + (0, 1, 2, 4)[descriptor & 3] + content_size_bytes
+            exact = compressed = last = 0
+            while not last:
+                block = data[position] | data[position + 1] << 8 | data[position + 2] << 16
+                last, kind, size = block & 1, block >> 1 & 3, block >> 3
+                position += 3 + (1 if kind == 1 else size)
+                if kind == 2:
+                    compressed += 1
+                else:
+                    exact += size
+                if exact > max_bytes:
+                    raise _too_large(max_bytes)
+            position += 4 * (descriptor >> 2 & 1)
+            if position > len(data):
+                raise CorruptBatch("zstd frame ends too early")
+            yield data[start:position], exact + compressed * _ZSTD_BLOCK_BYTES
+    except (IndexError, struct_error) as error:
+        raise CorruptBatch("zstd frame ends too early") from error
+
+
+_DECOMPRESSORS: Final[dict[int, Callable[[memoryview, int], ReadBuffer]]] = {
+    Codec.GZIP: _decompress_gzip,
+    Codec.SNAPPY: _decompress_snappy,
+    Codec.LZ4: _decompress_lz4,
+    Codec.ZSTD: _decompress_zstd,
 }

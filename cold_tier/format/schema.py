@@ -1,0 +1,32 @@
+"""The columns of an archived segment: those of Spark's Kafka source, plus the leader epoch.
+
+`topic` and `partition` come from the Hive folders. Field ids let Iceberg take the files as they are. docs/formats/
+cold-segment.md is the page for readers.
+"""
+
+from typing import Final
+
+import pyarrow as pa
+
+
+def _field(number: int, name: str, kind: pa.DataType, *, nullable: bool) -> "pa.Field[pa.DataType]":
+    return pa.field(name, kind, nullable=nullable, metadata={"PARQUET:field_id": str(number)})
+
+
+_HEADER: Final = pa.struct(
+    [_field(9, "key", pa.string(), nullable=False), _field(10, "value", pa.binary(), nullable=True)]
+)
+
+SCHEMA: Final = pa.schema(
+    [
+        _field(1, "offset", pa.int64(), nullable=False),
+        _field(2, "timestamp", pa.timestamp("us", "UTC"), nullable=False),
+        _field(3, "timestampType", pa.int32(), nullable=False),
+        _field(4, "key", pa.binary(), nullable=True),
+        _field(5, "value", pa.binary(), nullable=True),
+        _field(6, "headers", pa.list_(_field(8, "element", _HEADER, nullable=False)), nullable=True),
+        _field(7, "leaderEpoch", pa.int32(), nullable=False),
+    ]
+)
+
+FORMAT_VERSION: Final = 1

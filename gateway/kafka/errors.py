@@ -7,6 +7,7 @@ UNKNOWN_SERVER_ERROR.
 from enum import IntEnum
 from typing import Final
 
+from gateway.coordinators import errors as groups
 from hot_tier import errors
 
 
@@ -37,6 +38,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_MEMBER_ID = 25
     INVALID_SESSION_TIMEOUT = 26
     REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
     TOPIC_AUTHORIZATION_FAILED = 29
     GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
@@ -93,6 +95,7 @@ class ErrorCode(IntEnum):
     TRANSACTIONAL_ID_NOT_FOUND = 105
     FETCH_SESSION_TOPIC_ID_ERROR = 106
     OFFSET_MOVED_TO_TIERED_STORAGE = 109
+    UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
 class DecodeError(errors.TierlogError):
@@ -103,16 +106,24 @@ class UnsupportedVersion(errors.TierlogError):
     """An API or a version of it that is not served."""
 
 
-class InvalidRequest(errors.TierlogError):
-    """A well-formed request that makes no sense."""
+class InvalidRequiredAcks(errors.TierlogError):
+    """acks is 0, 1 or -1 (all)."""
+
+
+class InconsistentTopicId(errors.TierlogError):
+    """The id and the name in a request belong to different topics."""
+
+    retriable = True
 
 
 CODES: Final[dict[type[BaseException], ErrorCode]] = {
     DecodeError: ErrorCode.INVALID_REQUEST,
     UnsupportedVersion: ErrorCode.UNSUPPORTED_VERSION,
-    InvalidRequest: ErrorCode.INVALID_REQUEST,
+    InvalidRequiredAcks: ErrorCode.INVALID_REQUIRED_ACKS,
+    InconsistentTopicId: ErrorCode.INCONSISTENT_TOPIC_ID,
     errors.CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
     errors.InvalidRecord: ErrorCode.INVALID_RECORD,
+    errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     errors.BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     errors.UnsupportedBatch: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -128,21 +139,46 @@ CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.InvalidReplication: ErrorCode.INVALID_REPLICATION_FACTOR,
     errors.InvalidAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     errors.InvalidRequest: ErrorCode.INVALID_REQUEST,
+    errors.InvalidAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     errors.InvalidConfig: ErrorCode.INVALID_CONFIG,
     errors.NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.FencedLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,
     errors.UnknownLeaderEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
     errors.NotEnoughReplicas: ErrorCode.NOT_ENOUGH_REPLICAS,
     errors.StorageFailure: ErrorCode.KAFKA_STORAGE_ERROR,
-    errors.MetadataUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    errors.MetadataUnavailable: ErrorCode.REQUEST_TIMED_OUT,
     errors.MetadataConflict: ErrorCode.NOT_CONTROLLER,
+    errors.InvalidRequest: ErrorCode.INVALID_REQUEST,
+    groups.CoordinatorLoading: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    groups.CoordinatorNotAvailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    groups.NotCoordinator: ErrorCode.NOT_COORDINATOR,
+    groups.InvalidGroupId: ErrorCode.INVALID_GROUP_ID,
+    groups.GroupNotFound: ErrorCode.GROUP_ID_NOT_FOUND,
+    groups.GroupNotEmpty: ErrorCode.NON_EMPTY_GROUP,
+    groups.GroupFull: ErrorCode.GROUP_MAX_SIZE_REACHED,
+    groups.InconsistentProtocol: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    groups.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
+    groups.UnknownMember: ErrorCode.UNKNOWN_MEMBER_ID,
+    groups.MemberIdRequired: ErrorCode.MEMBER_ID_REQUIRED,
+    groups.FencedInstance: ErrorCode.FENCED_INSTANCE_ID,
+    groups.IllegalGeneration: ErrorCode.ILLEGAL_GENERATION,
+    groups.RebalanceInProgress: ErrorCode.REBALANCE_IN_PROGRESS,
+    groups.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    groups.InvalidCommitOffset: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    groups.GroupSubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
     TimeoutError: ErrorCode.REQUEST_TIMED_OUT,
 }
 
 
-def error_code(error: BaseException) -> ErrorCode:
-    for cls in type(error).__mro__:
+def error_code(error: BaseException | type[BaseException]) -> ErrorCode:
+    """The code of an error, or of its class where an answer carries the class itself."""
+    for cls in (error if isinstance(error, type) else type(error)).__mro__:
         code = CODES.get(cls)
         if code is not None:
             return code
     return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def error_message(error: BaseException) -> str:
+    """What a client is told in words: all of our own errors, nothing about the inside of a mistake of ours."""
+    return str(error) if isinstance(error, errors.TierlogError) else "unexpected error, see the broker's log"

@@ -30,7 +30,7 @@ from hot_tier.errors import (
     TierlogError,
     TopicExists,
 )
-from hot_tier.ids import NodeId
+from hot_tier.ids import NodeId, TopicId
 from hot_tier.log.config import TopicConfig, parse_topic_config
 
 DEFAULT: Final = -1
@@ -65,7 +65,7 @@ class TopicAdmin:
     ) -> None:
         self._store = store
         self._image = image
-        self._settings = settings
+        self.settings = settings
         self._clock = clock
         self._placed = 0
         self.defaults = defaults
@@ -93,11 +93,14 @@ class TopicAdmin:
         """Each on its own: the topic, or why it could not be made. Many at once share the store's commits."""
         return list(await asyncio.gather(*(self._create(topic, validate_only) for topic in topics)))
 
-    async def delete_topic(self, name: str) -> Topic:
-        """The topic that was deleted. Its records go when every broker has heard of it."""
+    async def delete_topic(self, name: str, topic_id: TopicId | None = None) -> Topic:
+        """The topic that was deleted; with an id, only that one and not another made since under its name.
+
+        Its records go when every broker has heard of it.
+        """
 
         async def attempt() -> tuple[Topic, Revision | None]:
-            topic = self._image.topic(name)
+            topic = self._image.topic(name) if topic_id is None else self._image.topic_by_id(topic_id)
             if topic.internal:
                 raise InvalidTopicName(
                     f"{name} belongs to the service and cannot be deleted", hint="delete the groups that use it"
@@ -200,11 +203,11 @@ class TopicAdmin:
                 )
             self._check_partition_count(len(new.assignment))
             return check_assignment(new.assignment, 0, brokers)
-        count = self._settings.num_partitions if new.partitions == DEFAULT else new.partitions
+        count = self.settings.num_partitions if new.partitions == DEFAULT else new.partitions
         self._check_partition_count(count)
         factor = new.replication_factor
         if factor == DEFAULT:
-            factor = self._settings.default_replication_factor
+            factor = self.settings.default_replication_factor
         self._placed += 1
         return place(0, count, factor, brokers, self._placed)
 
@@ -229,7 +232,7 @@ class TopicAdmin:
         return placed
 
     def _check_partition_count(self, count: int) -> None:
-        limit = self._settings.max_partitions_per_topic
+        limit = self.settings.max_partitions_per_topic
         if not 1 <= count <= limit:
             raise InvalidPartitions(f"{count} partitions", hint=f"a topic has 1 to {limit}")
 

@@ -10,6 +10,7 @@ Every key is made and parsed here and nowhere else:
     deleted/<topic id>                  DeletedTopic                 until every copy is surely gone
     quotas/<entity>                     limits, see `hot_tier.cluster.quotas`
     producer-ids                        {"next"}                     see `hot_tier.cluster.producer_ids`
+    failures/<group>/<topic id>/<partition>                          see `gateway.failed_deliveries`
 
 Values are JSON. A reader ignores fields it does not know, so that a newer broker may add some.
 
@@ -41,6 +42,7 @@ TOPICS_PREFIX: Final = "topics/"
 PARTITIONS_PREFIX: Final = "partitions/"
 DELETED_PREFIX: Final = "deleted/"
 QUOTAS_PREFIX: Final = "quotas/"
+FAILURES_PREFIX: Final = "failures/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,19 @@ def parse_quota_key(key: str) -> QuotaEntity:
         kind, named, name = part.partition("=")
         parts.append((unquote(kind), unquote(name) if named else None))
     return QuotaEntity(tuple(parts))
+
+
+def group_failures_prefix(group: str) -> str:
+    return f"{FAILURES_PREFIX}{quote(group, safe='')}/"
+
+
+def failures_key(group: str, topic_id: TopicId, partition: int) -> str:
+    return f"{group_failures_prefix(group)}{topic_id.hex}/{partition}"
+
+
+def parse_failures_key(key: str) -> tuple[str, TopicId, PartitionId]:
+    group, topic_id, partition = key.removeprefix(FAILURES_PREFIX).split("/")
+    return unquote(group), UUID(hex=topic_id), PartitionId(int(partition))
 
 
 # Values

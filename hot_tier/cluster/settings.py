@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from hot_tier.errors import SettingsError
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
@@ -22,3 +24,15 @@ class ClusterSettings:
     max_partitions_per_topic: int = field(
         default=10_000, metadata={"doc": "A topic with more partitions than this is refused."}
     )
+
+    def __post_init__(self) -> None:
+        if self.node_id < 0:
+            raise SettingsError(f"cluster.node_id is {self.node_id}", hint="it is at least 0")
+        for name in ("num_partitions", "default_replication_factor", "max_partitions_per_topic"):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"cluster.{name} is {getattr(self, name)}", hint="it is at least 1")
+        if self.num_partitions > self.max_partitions_per_topic:
+            raise SettingsError(
+                f"cluster.num_partitions is {self.num_partitions}",
+                hint=f"it is at most max_partitions_per_topic ({self.max_partitions_per_topic})",
+            )

@@ -1,0 +1,147 @@
+"""CreateTopics, DeleteTopics, CreatePartitions: each topic of a request on its own, with its own error.
+
+The rules are `hot_tier.cluster.admin`'s; here is what only the protocol knows: names given twice, topics named by
+id, settings echoed in the answer.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
+
+from gateway.kafka.errors import ErrorCode, error_code
+from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.handlers.config_view import topic_entries
+from gateway.kafka.protocol.api_keys import ApiKey
+from gateway.kafka.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from gateway.kafka.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from gateway.kafka.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from gateway.kafka.protocol.schema import NO_ID
+from gateway.node import Node
+from hot_tier.cluster.admin import NewTopic
+from hot_tier.cluster.model import Topic
+from hot_tier.errors import InvalidConfig, InvalidRequest, TierlogError
+
+T = TypeVar("T")
+
+
+async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    node = context.node
+    repeated = _repeated(topic.name for topic in request.topics)
+    results: dict[str, CreatableTopicResult] = {
+        name: _not_created(name, InvalidRequest(f"topic {name!r} is named twice in this request")) for name in repeated
+    }
+    wanted: list[NewTopic] = []
+    for asked in request.topics:
+        if asked.name in repeated:
+            continue
+        try:
+            wanted.append(_new_topic(asked))
+        except TierlogError as error:
+            results[asked.name] = _not_created(asked.name, error)
+    made = await node.admin.create_topics(wanted, request.validate_only)
+    for new, result in zip(wanted, made, strict=True):
+        results[new.name] = (
+            _not_created(new.name, result)
+            if isinstance(result, TierlogError)
+            else _created(result, node, request.validate_only)
+        )
+    return CreateTopicsResponse(topics=list(results.values()))
+
+
+def _new_topic(asked: CreatableTopic) -> NewTopic:
+    config: dict[str, str] = {}
+    for entry in asked.configs:
+        if entry.value is None:
+            raise InvalidConfig("a setting without a value", where=entry.name)
+        config[entry.name] = entry.value
+    assignment = {each.partition_index: each.broker_ids for each in asked.assignments}
+    if len(assignment) != len(asked.assignments):
+        raise InvalidRequest("a partition is assigned twice", where=asked.name)
+    return NewTopic(asked.name, asked.num_partitions, asked.replication_factor, config, assignment or None)
+
+
+def _created(topic: Topic, node: Node, validate_only: bool) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=NO_ID if validate_only else topic.id,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        configs=[
+            CreatableTopicConfigs(entry.name, entry.value, entry.read_only, entry.source)
+            for entry in topic_entries(topic, node.admin.defaults)
+        ],
+    )
+
+
+def _not_created(name: str, error: TierlogError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error_code(error), error_message=str(error))
+
+
+async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    asked = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    repeated = _repeated(topic.name for topic in asked if topic.name is not None)
+    repeated_ids = _repeated(topic.topic_id for topic in asked if topic.topic_id != NO_ID)
+
+    async def delete(topic: DeleteTopicState) -> DeletableTopicResult:
+        try:
+            if topic.name in repeated or topic.topic_id in repeated_ids:
+                raise InvalidRequest("a topic is named twice in this request")
+            deleted = await _delete(topic, context.node)
+        except TierlogError as error:
+            return DeletableTopicResult(topic.name, topic.topic_id, error_code(error), str(error))
+        return DeletableTopicResult(deleted.name, deleted.id)
+
+    return DeleteTopicsResponse(responses=list(await asyncio.gather(*map(delete, asked))))
+
+
+async def _delete(asked: DeleteTopicState, node: Node) -> Topic:
+    if (asked.name is None) == (asked.topic_id == NO_ID):
+        raise InvalidRequest("name a topic either by its name or by its id")
+    if asked.name is not None:
+        return await node.admin.delete_topic(asked.name)
+    return await node.admin.delete_topic(node.image.topic_by_id(asked.topic_id).name, asked.topic_id)
+
+
+async def create_partitions(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    repeated = _repeated(topic.name for topic in request.topics)
+
+    async def grow(topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
+        # A null assignment leaves the choice to us; clients send an empty one to say the same.
+        assignment = [each.broker_ids for each in topic.assignments] if topic.assignments else None
+        try:
+            if topic.name in repeated:
+                raise InvalidRequest(f"topic {topic.name!r} is named twice in this request")
+            await context.node.admin.add_partitions(topic.name, topic.count, assignment, request.validate_only)
+        except TierlogError as error:
+            return CreatePartitionsTopicResult(topic.name, error_code(error), str(error))
+        return CreatePartitionsTopicResult(topic.name, ErrorCode.NONE)
+
+    return CreatePartitionsResponse(results=list(await asyncio.gather(*map(grow, request.topics))))
+
+
+def _repeated(names: Iterable[T]) -> set[T]:
+    return {name for name, times in Counter(names).items() if times > 1}
+
+
+HANDLERS: Final[Mapping[int, Handler]] = {
+    ApiKey.CREATE_TOPICS: Handler(2, 7, create_topics),
+    ApiKey.DELETE_TOPICS: Handler(1, 6, delete_topics),
+    ApiKey.CREATE_PARTITIONS: Handler(0, 3, create_partitions),
+}

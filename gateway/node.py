@@ -4,8 +4,11 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from gateway.kafka.handlers.fetch_sessions import FetchSessions
+from hot_tier.record.validate import BatchLimits
 
 if TYPE_CHECKING:
     from gateway.coordinators.coordinator import GroupCoordinator
@@ -15,10 +18,12 @@ if TYPE_CHECKING:
     from hot_tier.cluster.admin import TopicAdmin
     from hot_tier.cluster.image import ClusterImage
     from hot_tier.cluster.producer_ids import ProducerIds
-    from hot_tier.cluster.store import MetadataStore
     from hot_tier.cluster.quotas import QuotaAdmin
+    from hot_tier.cluster.store import MetadataStore
     from hot_tier.ids import NodeId
+    from hot_tier.log.config import TopicConfig
     from hot_tier.log.manager import LogManager
+    from hot_tier.replication.partition import Partition
     from hot_tier.replication.table import PartitionTable
 
 
@@ -39,3 +44,26 @@ class Node:
     producer_ids: "ProducerIds"
     clock: Callable[[], int]
     """Milliseconds since the epoch."""
+    fetch_sessions: "FetchSessions" = field(init=False)
+    _limits: "dict[str, tuple[TopicConfig, BatchLimits]]" = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.fetch_sessions = FetchSessions(self.kafka.max_fetch_sessions)
+
+    def batch_limits(self, partition: "Partition") -> BatchLimits:
+        """What the partition's topic takes, made once per configuration."""
+        config = partition.log.config
+        known = self._limits.get(partition.tp.topic)
+        if known is not None and known[0] is config:
+            return known[1]
+        limits = BatchLimits(
+            max_bytes=config.max_message_bytes,
+            max_decompressed_bytes=self.kafka.max_decompressed_bytes,
+            compacted="compact" in config.cleanup_policy,
+            depth=self.kafka.validation_depth,
+            log_append_time=config.message_timestamp_type == "LogAppendTime",
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        )
+        self._limits[partition.tp.topic] = (config, limits)
+        return limits

@@ -5,16 +5,21 @@ responses are the classes of `gateway.kafka.protocol.messages`: one class for al
 does not carry are defaults when read and left out when written. `api_version` is in the context for the few
 places where behaviour differs, not only fields.
 
-A handler returns its response, an awaitable of it (the connection goes on; answers keep their order), or None
-when the protocol has no answer (acks=0). What it raises becomes an error response: a `TierlogError` by
-`gateway.kafka.errors`, anything else UNKNOWN_SERVER_ERROR and a logged traceback. Errors of single topics or
-partitions belong into the response, so a handler catches those itself.
+A handler returns its response, an awaitable of it, or None when the protocol has no answer (acks=0). A plain Future
+is cancelled when the client goes away; a coroutine runs to its end. While an awaitable is open, the connection's next
+request waits (as in Apache Kafka), except behind Produce.
+
+What a handler raises becomes an error response: a `TierlogError` by `gateway.kafka.errors`, anything else
+UNKNOWN_SERVER_ERROR and a logged traceback. Errors of single topics or partitions belong into the response, so a
+handler catches those itself. A `throttle_time_ms` in the response is also carried out: the connection is not read
+for so long.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from gateway.kafka.buffers import Buffers
 from gateway.node import Node
 
 
@@ -28,8 +33,12 @@ class RequestContext:
     peer: str
     """The client's address as text."""
     listener: str
-    throttle_ms: int = 0
-    """Set by a handler that charged a quota: the connection stops reading for so long."""
+    buffers: Buffers
+    """Of this listener: how much a fetch may hold."""
+
+
+class CloseConnection(Exception):
+    """Raised by a handler when closing is the only answer that the protocol has (an error with acks=0)."""
 
 
 HandlerFunction = Callable[[Any, RequestContext], Any | Awaitable[Any] | None]

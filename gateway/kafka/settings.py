@@ -1,6 +1,7 @@
 """Settings of the Kafka listener."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,26 +20,27 @@ class KafkaSettings:
     max_inflight_requests: int = field(
         default=64, metadata={"doc": "Unanswered requests per connection before reading from it pauses."}
     )
-    max_inflight_bytes: int = field(
-        default=32 * 1024 * 1024,
-        metadata={"doc": "Unanswered or unsent bytes per connection before reading from it pauses."},
-    )
     max_connections: int = field(default=10_000, metadata={"doc": "Connections over all clients."})
     max_connections_per_ip: int = field(default=2_000, metadata={"doc": "Connections from one address."})
     connections_max_idle_ms: int = field(
         default=600_000, metadata={"doc": "A connection without any request for so long is closed."}
     )
-    request_receive_timeout_ms: int = field(
-        default=30_000, metadata={"doc": "A request begun but not sent whole within this time closes the connection."}
+    io_timeout_ms: int = field(
+        default=30_000,
+        metadata={
+            "doc": "A request begun and not sent, or an answer not taken, within this time closes the connection."
+        },
+    )
+    max_receiving_bytes: int = field(
+        default=1024 * 1024 * 1024,
+        metadata={"doc": "Memory for requests being received, over all connections; beyond it large ones are refused."},
+    )
+    max_unsent_bytes: int = field(
+        default=512 * 1024 * 1024,
+        metadata={"doc": "Memory for answers that clients do not take; beyond it fetches answer with little."},
     )
     auto_create_topics: bool = field(
         default=True, metadata={"doc": "Create a topic when a producer asks for one that does not exist."}
-    )
-    num_partitions: int = field(
-        default=1, metadata={"doc": "Partitions of topics created automatically or without a number."}
-    )
-    default_replication_factor: int = field(
-        default=1, metadata={"doc": "Replicas of topics created automatically or without a number."}
     )
     fetch_max_bytes: int = field(
         default=55 * 1024 * 1024, metadata={"doc": "Most record bytes in one fetch response, whatever was asked."}
@@ -50,7 +52,7 @@ class KafkaSettings:
     max_decompressed_bytes: int = field(
         default=256 * 1024 * 1024, metadata={"doc": "Largest size that a compressed batch may expand to."}
     )
-    validation_depth: str = field(
+    validation_depth: Literal["full", "header"] = field(
         default="full",
         metadata={"doc": "`full` walks every record of a produced batch, `header` checks CRC and header only."},
     )

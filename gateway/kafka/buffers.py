@@ -1,0 +1,33 @@
+"""How much memory the connections of a listener hold, so that no number of slow clients can take all of it.
+
+Two sums: what is being received (requests not whole yet) and what clients do not take (responses unsent). A single
+connection is bounded by its own limits; these bound the sum. Over the first limit a connection that needs more is
+closed; over the second, fetches answer with little until clients have read what they asked for.
+"""
+
+from typing import Final
+
+SMALL_ANSWER_BYTES: Final = 64 * 1024
+
+
+class Buffers:
+    __slots__ = ("max_receiving_bytes", "max_unsent_bytes", "receiving_bytes", "unsent_bytes")
+
+    def __init__(self, max_receiving_bytes: int, max_unsent_bytes: int) -> None:
+        self.max_receiving_bytes = max_receiving_bytes
+        self.max_unsent_bytes = max_unsent_bytes
+        self.receiving_bytes = 0
+        self.unsent_bytes = 0
+
+    def may_receive(self, more_bytes: int) -> bool:
+        return self.receiving_bytes + more_bytes <= self.max_receiving_bytes
+
+    @property
+    def scarce(self) -> bool:
+        """Half is in use: keep no buffer only because it may be needed again."""
+        return self.receiving_bytes * 2 > self.max_receiving_bytes
+
+    def answer_bytes(self, wanted: int) -> int:
+        """How much of what a client would take may be read into memory for it now."""
+        left = self.max_unsent_bytes - self.unsent_bytes
+        return min(wanted, max(left, SMALL_ANSWER_BYTES))

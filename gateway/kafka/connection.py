@@ -1,0 +1,351 @@
+"""One client's connection: bytes in, frames to handlers, answers out in order.
+
+Owns: the receive buffer, the queue of answers, and when the socket is read.
+Leaves to: `receive` where bytes are put, `apis` what a frame means, handlers what is done about it, the listener
+(`server`) who may connect and for how long.
+
+- Frames are handled in the order they came, answers leave in that order, whatever finishes first.
+- A frame is handled where it was received; what a handler keeps beyond its return it copies.
+- The socket is not read while the connection is blocked: an answer that the next request must wait for is open, too
+  many are open, the client does not take its answers, or it is throttled. So what a client can make us hold is
+  bounded, and the rest waits in its kernel.
+- No task per request: only a handler that returns a coroutine costs one.
+"""
+
+import asyncio
+from collections import deque
+from functools import partial
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import structlog
+
+from gateway.kafka.apis import Route
+from gateway.kafka.error_response import error_response
+from gateway.kafka.errors import DecodeError, UnsupportedVersion, error_code, error_message
+from gateway.kafka.handler import CloseConnection, RequestContext
+from gateway.kafka.protocol.api_keys import ApiKey
+from gateway.kafka.protocol.frames import read_header, response_frame, skip_tagged
+from gateway.kafka.protocol.schema import Buffer
+from gateway.kafka.receive import ReceiveBuffer
+from hot_tier.errors import TierlogError
+
+if TYPE_CHECKING:
+    from gateway.kafka.server import KafkaServer
+
+UNSENT_HIGH_BYTES: Final = 1024 * 1024
+SLOWEST_BYTES_PER_S: Final = 100 * 1024
+"""A large request may take longer than the time-out for one, but not slower than this."""
+
+_log = structlog.get_logger()
+
+
+# Why a connection's next request has to wait; plain integers, because enum flags cost a microsecond each.
+ANSWER: Final = 1
+QUEUE: Final = 2
+UNSENT: Final = 4
+THROTTLED: Final = 8
+DRAINING: Final = 16
+CLOSING: Final = 32
+
+
+class _Answer:
+    """A place in the queue of answers; `frame` is None until it is ready."""
+
+    __slots__ = ("frame", "future", "patient")
+
+    def __init__(self) -> None:
+        self.frame: list[Buffer] | None = None
+        self.future: asyncio.Future[Any] | None = None
+        self.patient = False
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, server: "KafkaServer") -> None:
+        self._server = server
+        self._apis = server.apis
+        self._received = ReceiveBuffer(server.settings.max_request_bytes, server.buffers)
+        self._answers: deque[_Answer] = deque()
+        self._out: list[Buffer] = []
+        self._blocked = 0
+        self._reading = True
+        self._contexts: dict[tuple[int, str], RequestContext] = {}
+        self._transport: asyncio.Transport
+        self._unsent_bytes = 0
+        self.peer = ""
+        self.host = ""
+        self.active_at = server.now_s
+        self.frame_since_s: float | None = None
+        self.stuck_since_s: float | None = None
+
+    # The transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername") or ("unknown", 0)
+        self.host, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
+        if not self._server.admit(self):
+            self._blocked |= CLOSING
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=UNSENT_HIGH_BYTES)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._blocked |= CLOSING
+        self._received.release()
+        self._count_unsent(0)
+        for answer in self._answers:
+            if answer.future is not None and not isinstance(answer.future, asyncio.Task):
+                answer.future.cancel()
+        self._answers.clear()
+        self._out = []
+        self._server.forget(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._received.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.active_at = self._server.now_s
+        self._server.received_bytes += nbytes
+        self._received.filled(nbytes)
+        self._handle_frames()
+
+    def eof_received(self) -> None:
+        return None
+
+    def pause_writing(self) -> None:
+        self._blocked |= UNSENT
+        self._count_unsent(self._transport.get_write_buffer_size())
+        self.stuck_since_s = self._server.now_s
+
+    def resume_writing(self) -> None:
+        self._count_unsent(0)
+        self.stuck_since_s = None
+        self._unblock(UNSENT)
+
+    def _count_unsent(self, nbytes: int) -> None:
+        self._server.buffers.unsent_bytes += nbytes - self._unsent_bytes
+        self._unsent_bytes = nbytes
+
+    # Requests
+
+    def _handle_frames(self) -> None:
+        received = self._received
+        try:
+            while not self._blocked:
+                frame = received.next_frame()
+                if frame is None:
+                    break
+                self._handle(frame)
+            received.settle()
+        except DecodeError as error:
+            self._fail(error)
+            return
+        except CloseConnection:
+            self.close()
+            return
+        if self._out:
+            self._send()
+        if self._blocked or not received.partial:
+            self.frame_since_s = None
+        elif self.frame_since_s is None:
+            self.frame_since_s = self._server.now_s
+        if self._reading == bool(self._blocked):
+            self._read(not self._blocked)
+
+    def _read(self, on: bool) -> None:
+        self._reading = on
+        if self._transport.is_closing():
+            return
+        if on:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _handle(self, frame: memoryview) -> None:
+        api_key, version, correlation_id, client_id, body_at = read_header(frame)
+        try:
+            route = self._apis.route(api_key, version)
+        except UnsupportedVersion as error:
+            if api_key != ApiKey.API_VERSIONS:
+                raise DecodeError(str(error)) from None
+            self._answer_unknown_version(correlation_id)
+            return
+        if route.flexible_request:
+            body_at = skip_tagged(frame, body_at)
+        request = route.read(frame[body_at:])
+        route.requests += 1
+        context = self._contexts.get((api_key << 16 | version, client_id))
+        if context is None:
+            context = self._new_context(api_key, version, client_id)
+        try:
+            result = route.function(request, context)
+        except CloseConnection:
+            raise
+        except Exception as error:
+            result = self._failed(route, request, error)
+        if type(result) is route.response:
+            self._put(self._encode(route, correlation_id, request, result))
+        elif result is not None:
+            self._wait(route, correlation_id, request, result)
+
+    def _new_context(self, api_key: int, version: int, client_id: str) -> RequestContext:
+        if len(self._contexts) >= 256:
+            self._contexts.clear()
+        server = self._server
+        context = RequestContext(
+            server.node, version, client_id, server.principal, self.peer, server.listener, server.buffers
+        )
+        self._contexts[(api_key << 16 | version, client_id)] = context
+        return context
+
+    def _answer_unknown_version(self, correlation_id: int) -> None:
+        """A client that speaks a newer ApiVersions than we do reads the ranges from a body of version 0."""
+        route = self._apis.route(ApiKey.API_VERSIONS, 0)
+        self._put(self._encode(route, correlation_id, None, self._apis.unknown_version()))
+
+    def _wait(self, route: Route, correlation_id: int, request: Any, result: Any) -> None:
+        answer = _Answer()
+        if type(result) is CoroutineType:
+            answer.future = self._server.spawn(result)
+        else:
+            answer.future = result
+        answer.patient = route.patient
+        self._answers.append(answer)
+        answer.future.add_done_callback(partial(self._done, answer, route, correlation_id, request))
+        if not route.overlaps:
+            self._blocked |= ANSWER
+        elif len(self._answers) >= self._server.settings.max_inflight_requests:
+            self._blocked |= QUEUE
+
+    def _done(
+        self, answer: _Answer, route: Route, correlation_id: int, request: Any, future: asyncio.Future[Any]
+    ) -> None:
+        try:
+            error = future.exception()
+            if error is None:
+                result = future.result()
+            elif isinstance(error, CloseConnection):
+                raise error
+            else:
+                result = self._failed(route, request, cast(Exception, error))
+            if self._blocked & CLOSING:
+                return
+            answer.frame = [] if result is None else self._encode(route, correlation_id, request, result)
+        except (CloseConnection, asyncio.CancelledError):
+            self.close()
+            return
+        while self._answers and (frame := self._answers[0].frame) is not None:
+            self._answers.popleft()
+            self._out.extend(frame)
+        if self._out:
+            self._send()
+        if self._blocked & DRAINING:
+            self._server.progress.set()
+        if not route.overlaps:
+            self._unblock(ANSWER)
+        elif self._blocked & QUEUE:
+            self._unblock(QUEUE)
+
+    def _failed(self, route: Route, request: Any, error: Exception) -> Any:
+        """The response that tells of an error that the handler did not."""
+        code = error_code(error)
+        if not isinstance(error, TierlogError | TimeoutError):
+            self._server.unexpected_errors += 1
+            _log.error("request failed", api=route.api_key.name, version=route.version, peer=self.peer, exc_info=error)
+        made = error_response(route.response, route.version, request, code, error_message(error))
+        if made is None:
+            raise CloseConnection
+        return made
+
+    # Answers
+
+    def _encode(self, route: Route, correlation_id: int, request: Any, response: Any) -> list[Buffer]:
+        body: list[Buffer] = []
+        try:
+            route.write(response, body.append)
+        except Exception as error:
+            body = []
+            response = self._failed(route, request, error)
+            route.write(response, body.append)
+        if route.throttles and response.throttle_time_ms > 0:
+            self._throttle(response.throttle_time_ms)
+        return response_frame(correlation_id, body, route.flexible_response)
+
+    def _put(self, frame: list[Buffer]) -> None:
+        if self._answers:
+            answer = _Answer()
+            answer.frame = frame
+            self._answers.append(answer)
+        else:
+            self._out.extend(frame)
+
+    def _send(self) -> None:
+        out, self._out = self._out, []
+        self._server.sent_bytes += sum(map(len, out))
+        if len(out) == 1:
+            self._transport.write(out[0])
+        else:
+            self._transport.writelines(out)
+
+    def _throttle(self, throttle_ms: int) -> None:
+        if not self._blocked & THROTTLED:
+            self._blocked |= THROTTLED
+            self._server.loop.call_later(throttle_ms / 1000, self._unblock, THROTTLED)
+
+    def _unblock(self, reason: int) -> None:
+        self._blocked &= ~reason
+        if not self._blocked:
+            self._handle_frames()
+
+    # The end
+
+    def _fail(self, error: DecodeError) -> None:
+        self._server.bad_requests += 1
+        _log.info("connection closed", peer=self.peer, reason=str(error))
+        self.close()
+
+    def close(self) -> None:
+        """Send what is ready, then close."""
+        if self._blocked & CLOSING:
+            return
+        self._blocked |= CLOSING
+        self.stuck_since_s = self._server.now_s
+        if self._out:
+            self._send()
+        self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        _log.info("connection closed", peer=self.peer, reason=reason)
+        self._blocked |= CLOSING
+        self._transport.abort()
+
+    @property
+    def at_work(self) -> bool:
+        """Requests are being worked on; a long poll is not work."""
+        return any(not answer.patient for answer in self._answers)
+
+    def stop_reading(self) -> None:
+        """No further request is taken; those at work are answered."""
+        self._blocked |= DRAINING
+        if self._reading:
+            self._read(False)
+
+    def check(self, now_s: float) -> None:
+        """Called every so often: closes what has stopped making progress."""
+        settings = self._server.settings
+        timeout_s = settings.io_timeout_ms / 1000
+        if self.stuck_since_s is not None:
+            unsent = self._transport.get_write_buffer_size()
+            if unsent < self._unsent_bytes:
+                self._count_unsent(unsent)
+                self.stuck_since_s = now_s
+            elif now_s - self.stuck_since_s > timeout_s:
+                self.abort("the client does not take its answers")
+        elif self.frame_since_s is not None:
+            if now_s - self.frame_since_s > timeout_s + self._received.wanted_bytes / SLOWEST_BYTES_PER_S:
+                self.abort("a request was begun and not sent")
+        elif not self._answers and now_s - self.active_at > settings.connections_max_idle_ms / 1000:
+            self.abort("idle")
+        elif now_s - self.active_at > timeout_s:
+            self._received.shrink()

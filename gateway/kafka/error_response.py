@@ -1,0 +1,51 @@
+"""The response to a request whose handler failed as a whole: every topic, group or resource asked for gets the error.
+
+Responses have no common place for an error. Some carry one code at the top; most carry one per element, and their
+elements answer the request's one by one. So the response is built along the request: its first array of things
+answers the request's first array, fields of the same name are copied, and each error code on the way is filled in.
+"""
+
+from typing import Any
+
+from gateway.kafka.protocol.schema import Wire, wire_fields
+
+
+def error_response(cls: type[Any], version: int, request: Any, code: int, message: str) -> Any | None:
+    """None when this response has no place for an error: an empty answer would be a lie."""
+    told: list[bool] = []
+    made = _answer(cls, version, request, code, message, told)
+    return made if told else None
+
+
+def _answer(cls: type[Any], version: int, asked: Any, code: int, message: str, told: list[bool]) -> Any:
+    made = cls()
+    places = [(name, place) for name, place in wire_fields(cls) if place.carried_in(version)]
+    if any(name == "error_code" for name, _ in places):
+        told.append(True)
+        made.error_code = code
+        if any(name == "error_message" for name, _ in places):
+            made.error_message = message
+    asked_fields = wire_fields(type(asked)) if hasattr(asked, "__dataclass_fields__") else ()
+    lists = [getattr(asked, name) or [] for name, place in asked_fields if place.array]
+    for name, place in places:
+        if place.array and not isinstance(place.kind, str) and place.tag is None:
+            elements = lists.pop(0) if lists else []
+            setattr(made, name, [_answer(place.kind, version, item, code, message, told) for item in elements])
+        elif name not in ("error_code", "error_message") and _same(name, place, asked_fields):
+            setattr(made, name, getattr(asked, name))
+    if not asked_fields and asked is not None:
+        _name(made, places, asked)
+    return made
+
+
+def _same(name: str, place: Wire, asked_fields: tuple[tuple[str, Wire], ...]) -> bool:
+    return any(name == other and place.kind == kind.kind and not kind.array for other, kind in asked_fields)
+
+
+def _name(made: Any, places: list[tuple[str, Wire]], asked: Any) -> None:
+    """The request had a bare list of names or numbers: they name the elements of the response."""
+    kinds = ("string",) if isinstance(asked, str) else ("int32",)
+    for name, place in places:
+        if place.kind in kinds and name not in ("error_code", "error_message"):
+            setattr(made, name, asked)
+            return

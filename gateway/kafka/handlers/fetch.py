@@ -1,0 +1,300 @@
+"""Fetch: records from many partitions in one response, waiting a while when there are too few.
+
+A fetch first locates (no I/O) what each partition has within the limits; when that is enough, or nothing is to be
+waited for, it takes the bytes and answers at once. Otherwise a `LongPoll` waits for one of its partitions to move, or
+for the time to be over, and then does the same. Only bytes that are not in memory cost a task.
+
+- The whole response stays within the request's `max_bytes`, each partition within its own; the first batch of the
+  first partition that has one is given whole even beyond both, so that a large batch cannot stop a reader.
+- Records go from the page cache into the response buffer and from there to the kernel; nothing joins them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from gateway.fetch.reader import Fetched, Isolation, Located
+from gateway.kafka.errors import InconsistentTopicId, error_code
+from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.handlers.fetch_sessions import Plan, Wanted, news
+from gateway.kafka.handlers.leadership import current_leader
+from gateway.kafka.protocol.api_keys import ApiKey
+from gateway.kafka.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from hot_tier.errors import FencedLeaderEpoch, NotLeader, OffsetOutOfRange, TierlogError
+from hot_tier.ids import LeaderEpoch
+from hot_tier.replication.partition import Partition
+
+NO_OFFSET: Final = -1
+
+_log = structlog.get_logger()
+
+Outcome = Located | PartitionData
+"""What a partition has: something to take, or an answer already (an error, a diverging epoch)."""
+
+
+def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
+    node = context.node
+    plan = node.fetch_sessions.plan(request, context.api_version, node.clock())
+    if plan.error:
+        return FetchResponse(error_code=plan.error, session_id=plan.session_id)
+    max_bytes = context.buffers.answer_bytes(min(request.max_bytes, node.kafka.fetch_max_bytes))
+    fetch = Fetch(plan, context, max_bytes, request.isolation_level)
+    outcomes = fetch.locate()
+    wait_ms = min(request.max_wait_ms, node.kafka.fetch_max_wait_ms)
+    if wait_ms <= 0 or not plan.wanted or fetch.enough(outcomes, request.min_bytes):
+        return fetch.answer(outcomes)
+    return LongPoll(fetch, outcomes, request.min_bytes, wait_ms).future
+
+
+class Fetch:
+    """One request's partitions and limits."""
+
+    __slots__ = ("_context", "_isolation", "_max_bytes", "plan")
+
+    def __init__(self, plan: Plan, context: RequestContext, max_bytes: int, isolation: int) -> None:
+        self.plan = plan
+        self._context = context
+        self._max_bytes = max_bytes
+        self._isolation = isolation
+
+    def locate(self) -> list[Outcome]:
+        left = self._max_bytes
+        empty = True
+        outcomes: list[Outcome] = []
+        for wanted in self.plan.wanted:
+            outcome = self._locate_one(wanted, min(wanted.max_bytes, left), empty)
+            if isinstance(outcome, Located) and outcome.size:
+                empty = False
+                left = max(0, left - outcome.size)
+            outcomes.append(outcome)
+        return outcomes
+
+    def enough(self, outcomes: Sequence[Outcome], min_bytes: int) -> bool:
+        """Errors and diverging epochs are not kept waiting."""
+        total = 0
+        for outcome in outcomes:
+            if isinstance(outcome, PartitionData):
+                return True
+            total += outcome.size
+        return total >= min_bytes
+
+    def answer(self, outcomes: Sequence[Outcome]) -> FetchResponse | Awaitable[FetchResponse]:
+        reader = self._context.node.reader
+        answers: list[PartitionData | None] = []
+        cold: list[int] = []
+        for position, (wanted, outcome) in enumerate(zip(self.plan.wanted, outcomes, strict=True)):
+            if isinstance(outcome, PartitionData):
+                answers.append(outcome)
+                continue
+            try:
+                fetched = reader.take_now(outcome)
+            except Exception as error:
+                answers.append(self._error(wanted, error))
+                continue
+            if fetched is None:
+                cold.append(position)
+                answers.append(None)
+            else:
+                answers.append(self._data(wanted, fetched))
+        if cold:
+            return self._answer_cold(outcomes, answers, cold)
+        return self._response(answers)
+
+    async def _answer_cold(
+        self, outcomes: Sequence[Outcome], answers: list[PartitionData | None], cold: list[int]
+    ) -> FetchResponse:
+        """Some bytes are on disk only; they are read side by side."""
+        located = [outcome for outcome in (outcomes[position] for position in cold) if isinstance(outcome, Located)]
+        reader = self._context.node.reader
+        taken = await asyncio.gather(*(reader.take(item) for item in located), return_exceptions=True)
+        for position, result in zip(cold, taken, strict=True):
+            wanted = self.plan.wanted[position]
+            if isinstance(result, Fetched):
+                answers[position] = self._data(wanted, result)
+            else:
+                answers[position] = self._error(wanted, result)
+        return self._response(answers)
+
+    def partition(self, wanted: Wanted) -> Partition:
+        node = self._context.node
+        if isinstance(wanted.topic, UUID):
+            topic = node.image.topic_by_id(wanted.topic)
+            partition = node.partitions.get(topic.name, wanted.partition)
+            if partition.topic.id != wanted.topic:
+                raise InconsistentTopicId(f"topic {topic.name} has another id", where=str(partition.tp))
+            return partition
+        return node.partitions.get(wanted.topic, wanted.partition)
+
+    def _locate_one(self, wanted: Wanted, max_bytes: int, min_one: bool) -> Outcome:
+        try:
+            partition = self.partition(wanted)
+            partition.check_leader_epoch(wanted.leader_epoch)
+            if wanted.last_fetched_epoch >= 0:
+                diverging = _diverging(partition, wanted)
+                if diverging is not None:
+                    return diverging
+            return self._context.node.reader.locate(
+                partition, wanted.fetch_offset, max_bytes, self._isolation, min_one=min_one
+            )
+        except Exception as error:
+            return self._error(wanted, error)
+
+    def _data(self, wanted: Wanted, fetched: Fetched) -> PartitionData:
+        return PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=fetched.high_watermark,
+            last_stable_offset=fetched.last_stable_offset,
+            log_start_offset=fetched.log_start_offset,
+            aborted_transactions=[] if self._isolation == Isolation.READ_COMMITTED else None,
+            records=fetched.records,
+        )
+
+    def _error(self, wanted: Wanted, error: BaseException) -> PartitionData:
+        if not isinstance(error, TierlogError):
+            _log.error("fetch failed", topic=str(wanted.topic), partition=wanted.partition, exc_info=error)
+        answer = PartitionData(
+            partition_index=wanted.partition,
+            error_code=error_code(error),
+            high_watermark=NO_OFFSET,
+            aborted_transactions=None,
+            records=b"",
+        )
+        if isinstance(error, NotLeader | FencedLeaderEpoch):
+            leader = current_leader(self._context.node, wanted.topic, wanted.partition)
+            if leader is not None:
+                answer.current_leader = LeaderIdAndEpoch(leader.id, leader.epoch)
+        return answer
+
+    def _response(self, answers: Sequence[PartitionData | None]) -> FetchResponse:
+        plan = self.plan
+        responses: list[FetchableTopicResponse] = []
+        topic: FetchableTopicResponse | None = None
+        last: str | UUID | None = None
+        nbytes = 0
+        for wanted, answer in zip(plan.wanted, answers, strict=True):
+            assert answer is not None
+            if not news(plan, wanted, answer):
+                continue
+            if topic is None or wanted.topic != last:
+                last = wanted.topic
+                topic = (
+                    FetchableTopicResponse(topic_id=last)
+                    if isinstance(last, UUID)
+                    else FetchableTopicResponse(topic=last)
+                )
+                responses.append(topic)
+            topic.partitions.append(answer)
+            nbytes += len(answer.records or b"")
+        context = self._context
+        node = context.node
+        throttle_ms = node.quotas.charge(context.client_id, "fetch", nbytes, node.clock(), context.principal)
+        return FetchResponse(
+            throttle_time_ms=throttle_ms,
+            session_id=plan.session_id,
+            responses=responses,
+            node_endpoints=self._endpoints(responses),
+        )
+
+    def _endpoints(self, responses: Sequence[FetchableTopicResponse]) -> list[NodeEndpoint]:
+        """Where the leaders are that the response points to (KIP-951)."""
+        leaders = {
+            answer.current_leader.leader_id
+            for topic in responses
+            for answer in topic.partitions
+            if answer.current_leader is not None
+        }
+        brokers = [broker for broker in self._context.node.image.brokers() if broker.id in leaders] if leaders else []
+        return [NodeEndpoint(broker.id, broker.host, broker.port, broker.rack) for broker in brokers]
+
+
+def _diverging(partition: Partition, wanted: Wanted) -> PartitionData | None:
+    """The reader's last epoch ended earlier here than where it stands: it must truncate first (KIP-595)."""
+    epoch, end_offset = partition.log.end_of_epoch(LeaderEpoch(wanted.last_fetched_epoch))
+    if end_offset < 0:
+        raise OffsetOutOfRange(f"leader epoch {wanted.last_fetched_epoch} is not known", where=str(partition.tp))
+    if epoch >= wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
+        return None
+    return PartitionData(
+        partition_index=wanted.partition,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        log_start_offset=partition.log.log_start_offset,
+        diverging_epoch=EpochEndOffset(epoch, end_offset),
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+class LongPoll:
+    """A fetch that waits: for more bytes in any of its partitions, or for its time to be over.
+
+    Partitions call back in the middle of an append, so nothing is done there but to look again soon. When the client
+    goes away its future is cancelled.
+    """
+
+    __slots__ = ("_fetch", "_loop", "_min_bytes", "_partitions", "_scheduled", "_timer", "_wake", "future")
+
+    def __init__(self, fetch: Fetch, outcomes: Sequence[Outcome], min_bytes: int, wait_ms: int) -> None:
+        self._fetch = fetch
+        self._min_bytes = min_bytes
+        self._loop = asyncio.get_running_loop()
+        self._scheduled = False
+        self._wake = self._partition_moved
+        self._partitions = [outcome.partition for outcome in outcomes if isinstance(outcome, Located)]
+        self.future: asyncio.Future[FetchResponse] = self._loop.create_future()
+        for partition in self._partitions:
+            partition.add_waiter(self._wake)
+        self._timer = self._loop.call_later(wait_ms / 1000, self._look, True)
+        self.future.add_done_callback(self._stop)
+
+    def _partition_moved(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._look, False)
+
+    def _look(self, last: bool) -> None:
+        self._scheduled = False
+        if self.future.done():
+            return
+        try:
+            outcomes = self._fetch.locate()
+            if not last and not self._fetch.enough(outcomes, self._min_bytes):
+                return
+            answer = self._fetch.answer(outcomes)
+        except Exception as error:
+            self.future.set_exception(error)
+            return
+        if isinstance(answer, FetchResponse):
+            self.future.set_result(answer)
+        else:
+            self._stop(self.future)
+            asyncio.ensure_future(answer).add_done_callback(self._finish)
+
+    def _finish(self, cold: "asyncio.Future[FetchResponse]") -> None:
+        if self.future.done():
+            return
+        error = cold.exception()
+        if error is None:
+            self.future.set_result(cold.result())
+        else:
+            self.future.set_exception(error)
+
+    def _stop(self, _: "asyncio.Future[FetchResponse]") -> None:
+        self._timer.cancel()
+        for partition in self._partitions:
+            partition.remove_waiter(self._wake)
+        self._partitions = []
+
+
+HANDLERS = {ApiKey.FETCH: Handler(4, 17, handle)}

@@ -1,0 +1,188 @@
+"""Incremental fetch sessions (KIP-227): a client names its partitions once, then only what changed.
+
+Pure bookkeeping: which partitions a request means, and which of the answers need to be sent. No I/O, time passed in.
+
+    request                            meaning
+    id 0,  epoch −1                    no session
+    id any, epoch 0                    all partitions follow; begin a session (and end session `id`)
+    id n,  epoch −1                    all partitions follow; end session n
+    id n,  epoch = what is expected    only changes follow
+
+A session is a promise that the other side knows the rest. Whenever that is in doubt the client is told (unknown id,
+wrong epoch) and begins anew with all partitions. At the limit a session that has been idle is evicted, else the
+client goes without, which costs it only longer requests.
+"""
+
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from gateway.kafka.errors import ErrorCode
+from gateway.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+
+NO_SESSION: Final = 0
+FIRST_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+LAST_EPOCH: Final = 2**31 - 1
+EVICTABLE_AFTER_MS: Final = 120_000
+IDS_SINCE: Final = 13
+"""From this version on topics are named by id."""
+
+TopicKey = str | UUID
+
+
+@dataclass(slots=True)
+class Wanted:
+    """One partition that a fetch is about, and in a session what the client was last told of it."""
+
+    topic: TopicKey
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    leader_epoch: int
+    last_fetched_epoch: int
+    told_high_watermark: int = -1
+    told_log_start_offset: int = -1
+    told_error: int = 0
+
+    def update(self, asked: FetchPartition) -> None:
+        self.fetch_offset = asked.fetch_offset
+        self.max_bytes = asked.partition_max_bytes
+        self.leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+
+
+@dataclass(slots=True)
+class Session:
+    id: int
+    epoch: int
+    by_id: bool
+    """Topics are named by id."""
+    partitions: OrderedDict[tuple[TopicKey, int], Wanted]
+    used_ms: int
+
+
+@dataclass(slots=True)
+class Plan:
+    wanted: list[Wanted]
+    session: Session | None = None
+    full: bool = True
+    """Every partition is answered, not only those with news."""
+    error: ErrorCode = ErrorCode.NONE
+    """What is wrong with the session; the client begins anew."""
+
+    @property
+    def session_id(self) -> int:
+        return NO_SESSION if self.session is None else self.session.id
+
+
+class FetchSessions:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        """The longest unused first."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: FetchRequest, version: int, now_ms: int) -> Plan:
+        epoch = request.session_epoch
+        if epoch == FINAL_EPOCH:
+            self._sessions.pop(request.session_id, None)
+            return Plan(_wanted(request.topics, version))
+        if epoch == FIRST_EPOCH:
+            self._sessions.pop(request.session_id, None)
+            return self._begin(request, version, now_ms)
+        return self._go_on(request, version, now_ms)
+
+    def _begin(self, request: FetchRequest, version: int, now_ms: int) -> Plan:
+        wanted = _wanted(request.topics, version)
+        if not wanted or not self._make_room(now_ms):
+            return Plan(wanted)
+        partitions = OrderedDict(((item.topic, item.partition), item) for item in wanted)
+        session = Session(self._new_id(), 1, version >= IDS_SINCE, partitions, now_ms)
+        self._sessions[session.id] = session
+        return Plan(list(partitions.values()), session)
+
+    def _go_on(self, request: FetchRequest, version: int, now_ms: int) -> Plan:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return Plan([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            return Plan([], session, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.by_id != (version >= IDS_SINCE):
+            return Plan([], session, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.epoch = 1 if session.epoch == LAST_EPOCH else session.epoch + 1
+        session.used_ms = now_ms
+        self._sessions.move_to_end(session.id)
+        for topic in request.topics:
+            key: TopicKey = topic.topic_id if session.by_id else topic.topic
+            for asked in topic.partitions:
+                known = session.partitions.get((key, asked.partition))
+                if known is None:
+                    session.partitions[(key, asked.partition)] = _one(key, asked)
+                else:
+                    known.update(asked)
+        for forgotten in request.forgotten_topics_data:
+            key = forgotten.topic_id if session.by_id else forgotten.topic
+            for index in forgotten.partitions:
+                session.partitions.pop((key, index), None)
+        return Plan(list(session.partitions.values()), session, full=False)
+
+    def _make_room(self, now_ms: int) -> bool:
+        if len(self._sessions) < self._limit:
+            return True
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now_ms - oldest.used_ms <= EVICTABLE_AFTER_MS:
+            return False
+        del self._sessions[oldest.id]
+        return True
+
+    def _new_id(self) -> int:
+        while True:
+            chosen = secrets.randbelow(2**31 - 1) + 1
+            if chosen not in self._sessions:
+                return chosen
+
+
+def news(plan: Plan, wanted: Wanted, answer: PartitionData) -> bool:
+    """Whether this answer must be sent. Remembers what the client knows from now on."""
+    session = plan.session
+    if session is None:
+        return True
+    changed = (
+        plan.full
+        or bool(answer.records)
+        or answer.error_code != ErrorCode.NONE
+        or wanted.told_error != ErrorCode.NONE
+        or answer.high_watermark != wanted.told_high_watermark
+        or answer.log_start_offset != wanted.told_log_start_offset
+        or answer.diverging_epoch is not None
+    )
+    if changed:
+        wanted.told_high_watermark = answer.high_watermark
+        wanted.told_log_start_offset = answer.log_start_offset
+        wanted.told_error = answer.error_code
+    key = (wanted.topic, wanted.partition)
+    if answer.records and key in session.partitions:
+        # Whoever got data goes to the end, so that with a full response the others are next.
+        session.partitions.move_to_end(key)
+    return changed
+
+
+def _wanted(topics: list[FetchTopic], version: int) -> list[Wanted]:
+    by_id = version >= IDS_SINCE
+    return [_one(topic.topic_id if by_id else topic.topic, asked) for topic in topics for asked in topic.partitions]
+
+
+def _one(key: TopicKey, asked: FetchPartition) -> Wanted:
+    return Wanted(
+        key,
+        asked.partition,
+        asked.fetch_offset,
+        asked.partition_max_bytes,
+        asked.current_leader_epoch,
+        asked.last_fetched_epoch,
+    )

@@ -1,0 +1,39 @@
+"""OffsetForLeaderEpoch: where an epoch's records end, so that a reader finds out how far it agrees with the leader."""
+
+from gateway.kafka.errors import error_code
+from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.protocol.api_keys import ApiKey
+from gateway.kafka.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from hot_tier.errors import TierlogError
+from hot_tier.ids import LeaderEpoch
+
+
+def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic.topic, [_end_of(topic.topic, asked, context) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _end_of(topic: str, asked: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:
+    answer = EpochEndOffset(partition=asked.partition)
+    try:
+        partition = context.node.partitions.get(topic, asked.partition)
+        partition.check_leader_epoch(asked.current_leader_epoch)
+        answer.leader_epoch, answer.end_offset = partition.log.end_of_epoch(LeaderEpoch(asked.leader_epoch))
+    except TierlogError as error:
+        answer.error_code = error_code(error)
+    return answer
+
+
+HANDLERS = {ApiKey.OFFSET_FOR_LEADER_EPOCH: Handler(2, 4, handle)}

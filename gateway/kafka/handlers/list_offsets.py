@@ -1,0 +1,107 @@
+"""ListOffsets: which offset a partition begins or ends with, or has at a time.
+
+The special timestamps: −1 latest, −2 earliest, −3 the record with the greatest timestamp, −4 the earliest on local
+disk, −5 the latest in the archive. Latest means the latest that the asker may read.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Final
+
+import structlog
+
+from gateway.fetch.reader import Isolation
+from gateway.kafka.errors import UnsupportedVersion, error_code
+from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.protocol.api_keys import ApiKey
+from gateway.kafka.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from hot_tier.errors import TierlogError
+from hot_tier.replication.partition import Partition
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+SINCE_VERSION: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+
+_log = structlog.get_logger()
+
+Answer = ListOffsetsPartitionResponse
+
+
+def handle(
+    request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    response = ListOffsetsResponse()
+    searches: list[Awaitable[None]] = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            answer = Answer(partition_index=asked.partition_index)
+            answers.append(answer)
+            try:
+                partition = context.node.partitions.get(topic.name, asked.partition_index)
+                partition.check_leader_epoch(asked.current_leader_epoch)
+                if not _known(partition, asked.timestamp, request.isolation_level, answer, context):
+                    searches.append(_search(partition, asked, request.isolation_level, answer, context))
+            except TierlogError as error:
+                answer.error_code = error_code(error)
+        response.topics.append(ListOffsetsTopicResponse(topic.name, answers))
+    return _after(searches, response) if searches else response
+
+
+async def _after(searches: list[Awaitable[None]], response: ListOffsetsResponse) -> ListOffsetsResponse:
+    await asyncio.gather(*searches)
+    return response
+
+
+def _known(partition: Partition, timestamp: int, isolation: int, answer: Answer, context: RequestContext) -> bool:
+    """Fills in what needs no look at the records; False when one is needed."""
+    if timestamp < 0 and context.api_version < SINCE_VERSION.get(timestamp, 1 << 16):
+        raise UnsupportedVersion(f"timestamp {timestamp} in version {context.api_version}", where=str(partition.tp))
+    log = partition.log
+    if timestamp == LATEST:
+        committed = isolation == Isolation.READ_COMMITTED
+        answer.offset = partition.last_stable_offset if committed else partition.high_watermark
+        answer.leader_epoch = partition.leader_epoch
+    elif timestamp == EARLIEST:
+        answer.offset = log.log_start_offset
+        answer.leader_epoch = log.epoch_at(log.log_start_offset)
+    elif timestamp == EARLIEST_LOCAL:
+        answer.offset = log.local_log_start_offset
+        answer.leader_epoch = log.epoch_at(log.local_log_start_offset)
+    elif timestamp == LATEST_TIERED:
+        answer.offset = -1
+    else:
+        return False
+    return True
+
+
+async def _search(
+    partition: Partition, asked: ListOffsetsPartition, isolation: int, answer: Answer, context: RequestContext
+) -> None:
+    reader = context.node.reader
+    try:
+        if asked.timestamp == MAX_TIMESTAMP:
+            found = await reader.max_timestamp_offset(partition)
+        else:
+            found = await reader.offset_for_timestamp(partition, asked.timestamp, isolation)
+        if found is not None:
+            answer.offset = found.offset
+            answer.timestamp = found.timestamp
+            answer.leader_epoch = found.leader_epoch
+    except TierlogError as error:
+        answer.error_code = error_code(error)
+    except Exception as error:
+        _log.error("time lookup failed", partition=str(partition.tp), exc_info=error)
+        answer.error_code = error_code(error)
+
+
+HANDLERS = {ApiKey.LIST_OFFSETS: Handler(1, 9, handle)}

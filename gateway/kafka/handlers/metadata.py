@@ -1,0 +1,133 @@
+"""Metadata: which brokers there are, which topics, and who leads their partitions.
+
+Also where topics come from that nobody made: a producer that asks for an unknown topic gets one, if both the
+settings and the request allow it. Then the answer waits until the topic is there.
+"""
+
+from collections.abc import Awaitable, Iterable
+from typing import Final
+
+from gateway.kafka.errors import ErrorCode, error_code
+from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.protocol.api_keys import ApiKey
+from gateway.kafka.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from gateway.kafka.protocol.schema import NO_ID
+from gateway.node import Node
+from hot_tier.cluster.admin import NewTopic, check_topic_name
+from hot_tier.cluster.model import PartitionState, Topic
+from hot_tier.errors import TierlogError
+from hot_tier.ids import NodeId
+
+NULL_NAMES_SINCE: Final = 12
+NOT_ASKED: Final = -(2**31)
+TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+"""What may be done to a topic, as a bit set of Kafka's operation codes: read, write, create, delete, alter, …"""
+CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+
+
+def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
+    node = context.node
+    asked = request.topics
+    if asked is None or (not asked and context.api_version == 0):
+        return _response(request, context, [_describe(topic, node, request) for topic in node.image.topics()])
+    if request.allow_auto_topic_creation and node.kafka.auto_create_topics:
+        missing = {
+            topic.name for topic in asked if topic.name and not _reserved(topic.name) and _missing(topic.name, node)
+        }
+        if missing:
+            return _create_and_describe(missing, asked, request, context)
+    return _response(request, context, [_describe_asked(topic, request, context) for topic in asked])
+
+
+async def _create_and_describe(
+    missing: Iterable[str], asked: list[MetadataRequestTopic], request: MetadataRequest, context: RequestContext
+) -> MetadataResponse:
+    names = sorted(missing)
+    made = await context.node.admin.create_topics([NewTopic(name) for name in names])
+    errors = {
+        name: error_code(made_) for name, made_ in zip(names, made, strict=True) if isinstance(made_, TierlogError)
+    }
+    described = []
+    for topic in asked:
+        answer = _describe_asked(topic, request, context)
+        code = errors.get(topic.name or "", ErrorCode.NONE)
+        if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and code:
+            answer.error_code = code
+        described.append(answer)
+    return _response(request, context, described)
+
+
+def _reserved(name: str) -> bool:
+    """Kafka's names for internal topics; those who need them make them."""
+    return name in ("__consumer_offsets", "__transaction_state")
+
+
+def _missing(name: str, node: Node) -> bool:
+    return node.image.find_topic(name) is None
+
+
+def _response(
+    request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    image = context.node.image
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(broker.id, broker.host, broker.port, broker.rack) for broker in image.brokers()
+        ],
+        cluster_id=context.node.cluster_id,
+        controller_id=image.controller,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _describe_asked(
+    asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext
+) -> MetadataResponseTopic:
+    node = context.node
+    try:
+        if asked.name is not None and asked.topic_id == NO_ID:
+            check_topic_name(asked.name)
+            return _describe(node.image.topic(asked.name), node, request)
+        return _describe(node.image.topic_by_id(asked.topic_id), node, request)
+    except TierlogError as error:
+        name = asked.name if asked.name is not None or context.api_version >= NULL_NAMES_SINCE else ""
+        return MetadataResponseTopic(error_code=error_code(error), name=name, topic_id=asked.topic_id)
+
+
+def _describe(topic: Topic, node: Node, request: MetadataRequest) -> MetadataResponseTopic:
+    alive = {broker.id for broker in node.image.brokers()}
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=[
+            _describe_partition(index, state, alive) for index, state in enumerate(node.image.partition_states(topic))
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
+    )
+
+
+def _describe_partition(index: int, state: PartitionState, alive: set[NodeId]) -> MetadataResponsePartition:
+    led = state.leader in alive
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=index,
+        leader_id=state.leader if led else -1,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=list(state.replicas),
+        isr_nodes=list(state.isr),
+        offline_replicas=[replica for replica in state.replicas if replica not in alive],
+    )
+
+
+HANDLERS = {ApiKey.METADATA: Handler(0, 13, handle)}

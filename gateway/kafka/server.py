@@ -1,0 +1,122 @@
+"""The Kafka listener: accepts connections within limits, watches over them, and drains them at the end."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import structlog
+
+from gateway.kafka.apis import Apis, load_handlers
+from gateway.kafka.buffers import Buffers
+from gateway.kafka.connection import Connection
+from gateway.kafka.settings import KafkaSettings
+from gateway.node import Node
+from gateway.quotas import ANONYMOUS
+
+CHECK_S: Final = 1.0
+
+_log = structlog.get_logger()
+
+
+class KafkaServer:
+    def __init__(self, node: Node, settings: KafkaSettings, apis: Apis | None = None) -> None:
+        self.node = node
+        self.settings = settings
+        self.apis = apis or Apis(load_handlers())
+        self.buffers = Buffers(settings.max_receiving_bytes, settings.max_unsent_bytes)
+        self.principal = ANONYMOUS
+        self.listener = "PLAINTEXT"
+        self.loop: asyncio.AbstractEventLoop
+        self.now_s = 0.0
+        """The loop's time, as of the last check: exact enough for time-outs, and free."""
+        self.connections: set[Connection] = set()
+        self.accepted = 0
+        self.refused = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.bad_requests = 0
+        self.unexpected_errors = 0
+        self._per_host: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._server: asyncio.Server | None = None
+        self._checking: asyncio.TimerHandle | None = None
+        self._stopping = False
+        self.progress = asyncio.Event()
+        """Set whenever a connection has answered or gone: what a shutdown waits for."""
+
+    async def start(self) -> tuple[str, int]:
+        """Listens; the address as it is, with the port that was found if 0 was asked for."""
+        self.loop = asyncio.get_running_loop()
+        self.apis.warm()
+        self._check()
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), self.settings.host, self.settings.port, backlog=1024
+        )
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return host, port
+
+    async def stop(self) -> None:
+        """Take no more, answer what was taken, close."""
+        self._stopping = True
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self.connections):
+            connection.stop_reading()
+        deadline = self.loop.time() + self.settings.drain_timeout_ms / 1000
+        await self._until(lambda: not any(connection.at_work for connection in self.connections), deadline)
+        for connection in tuple(self.connections):
+            connection.close()
+        await self._until(lambda: not self.connections, deadline)
+        for connection in tuple(self.connections):
+            connection.abort("shutting down")
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._checking is not None:
+            self._checking.cancel()
+
+    async def _until(self, condition: Callable[[], bool], deadline: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not condition():
+                    self.progress.clear()
+                    await self.progress.wait()
+        except TimeoutError:
+            _log.warning("requests given up at shutdown", connections=len(self.connections))
+
+    def admit(self, connection: Connection) -> bool:
+        limits = self.settings
+        host = connection.host
+        if (
+            self._stopping
+            or len(self.connections) >= limits.max_connections
+            or self._per_host[host] >= limits.max_connections_per_ip
+        ):
+            self.refused += 1
+            _log.warning("connection refused", peer=connection.peer, connections=len(self.connections))
+            return False
+        self.accepted += 1
+        self._per_host[host] += 1
+        self.connections.add(connection)
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        self.progress.set()
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self._per_host[connection.host] -= 1
+            if not self._per_host[connection.host]:
+                del self._per_host[connection.host]
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _check(self) -> None:
+        self.now_s = self.loop.time()
+        for connection in tuple(self.connections):
+            connection.check(self.now_s)
+        self._checking = self.loop.call_later(CHECK_S, self._check)

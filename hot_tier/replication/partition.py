@@ -27,7 +27,6 @@ from hot_tier.errors import (
 )
 from hot_tier.ids import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicPartition
 from hot_tier.log.config import TopicConfig
-from hot_tier.log.flusher import Flusher
 from hot_tier.log.partition_log import Appended, PartitionLog
 from hot_tier.record.batch import BatchHeader
 from hot_tier.replication.watermark import high_watermark, last_stable_offset
@@ -42,7 +41,6 @@ class Partition:
         "_ends",
         "_failure",
         "_flush_before_ack",
-        "_flusher",
         "_loop",
         "_min_in_sync",
         "_node",
@@ -63,7 +61,6 @@ class Partition:
         log: PartitionLog,
         state: PartitionState,
         node: NodeId,
-        flusher: Flusher,
     ) -> None:
         self.tp = tp
         self.topic = topic
@@ -71,13 +68,14 @@ class Partition:
         self.leader_epoch: LeaderEpoch = state.leader_epoch
         self.in_sync: tuple[NodeId, ...] = state.isr
         self.high_watermark: Offset = log.log_start_offset
+        log.committed_offset = self.high_watermark
         self._node = node
-        self._flusher = flusher
         self._loop = asyncio.get_running_loop()
         self._ends: dict[NodeId, Offset] = {}
         self._uncommitted: deque[tuple[Offset, asyncio.Future[None]]] = deque()
         self._waiters: dict[Waiter, None] = {}
         self._failure: TierlogError | None = None
+        log.flush_listener = self._flush_settled
         self.configure(topic, log.config)
 
     @property
@@ -94,7 +92,15 @@ class Partition:
             return
         self._own_end_moved(self.log.flushed_offset)
         if self.log.flushed_offset < self.log.log_end_offset:
-            self._flusher.request(self.log)
+            self.log.request_flush(self.log)
+
+    def lead(self, state: PartitionState) -> None:
+        """Lead in this epoch with this in-sync set. A new epoch forgets what other replicas told in the last."""
+        if state.leader_epoch != self.leader_epoch:
+            self._ends = {self._node: self._ends[self._node]}
+            self.leader_epoch = state.leader_epoch
+        self.in_sync = state.isr
+        self._commit()
 
     def append(self, batch: memoryview | bytearray, header: BatchHeader, now_ms: int, acks: int = ACKS_ALL) -> Appended:
         """Write a validated batch and set its commit in motion; `when_committed` says when it is done."""
@@ -109,7 +115,7 @@ class Partition:
         appended = self.log.append(batch, header, self.leader_epoch, now_ms)
         if not appended.duplicate:
             if self._flush_before_ack:
-                self._flusher.request(self.log)
+                self.log.request_flush(self.log)
             else:
                 self._own_end_moved(appended.end_offset)
         return appended
@@ -163,19 +169,21 @@ class Partition:
         self.log.delete_records_before(target)
         return self.log.log_start_offset
 
-    def flushed(self, end_offset: Offset) -> None:
-        """The log is on disk up to here."""
-        if self._flush_before_ack:
-            self._own_end_moved(end_offset)
-
     def close(self, reason: TierlogError) -> None:
         """Answer everyone who waits with `reason`; nothing is appended here any more."""
         self._failure = reason
+        self.log.flush_listener = None
         waiting, self._uncommitted = self._uncommitted, deque()
         for _, committed in waiting:
             if not committed.done():
                 committed.set_exception(_copy(reason))
         self._tell_waiters()
+
+    def _flush_settled(self) -> None:
+        if self.log.failure is not None:
+            self.close(self.log.failure)
+        elif self._flush_before_ack:
+            self._own_end_moved(self.log.flushed_offset)
 
     def _own_end_moved(self, durable_end: Offset) -> None:
         self._ends[self._node] = durable_end
@@ -186,6 +194,7 @@ class Partition:
         if committed == self.high_watermark:
             return
         self.high_watermark = committed
+        self.log.committed_offset = committed
         waiting = self._uncommitted
         while waiting and waiting[0][0] <= committed:
             _, future = waiting.popleft()

@@ -68,7 +68,7 @@ class PartitionTable:
             raise NotLeader(f"broker {state.leader} leads this partition", where=str(tp), hint="refresh metadata")
         topic = self._image.topic(tp.topic)
         log = self._logs.log(topic.name, topic.id, tp.partition, self.config(topic))
-        partition = Partition(tp, topic, log, state, self._node, self._logs.flusher)
+        partition = Partition(tp, topic, log, state, self._node)
         self._partitions[tp] = partition
         return partition
 
@@ -100,7 +100,7 @@ class PartitionTable:
         for index in range(topic.partitions):
             partition = self._partitions.get((topic.name, index))
             if partition is not None:
-                partition.log.configure(config)
+                partition.log.set_config(config)
                 partition.configure(topic, config)
 
     def _follow_leaders(self, change: ImageChange) -> None:

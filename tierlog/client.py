@@ -7,7 +7,6 @@ sent twice by itself, except a GET over a kept connection that the node had clos
 
 import http.client
 import json
-import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
@@ -56,11 +55,9 @@ class Client:
         if url.scheme not in ("http", "https") or not url.hostname or port == -1 or url.path not in ("", "/"):
             raise BadServer(f"{server!r} is not a node's address", where="--server", hint="write http://HOST:PORT")
         self.server = f"{url.scheme}://{url.netloc}"
-        self._connection: http.client.HTTPConnection = (
-            http.client.HTTPSConnection(url.hostname, port, timeout=timeout_s, context=ssl.create_default_context())
-            if url.scheme == "https"
-            else http.client.HTTPConnection(url.hostname, port, timeout=timeout_s)
-        )
+        secure = url.scheme == "https"
+        connection = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        self._connection: http.client.HTTPConnection = connection(url.hostname, port, timeout=timeout_s)
         self._headers = {"User-Agent": client_id, "Accept": "application/json"}
 
     def __enter__(self) -> Self:

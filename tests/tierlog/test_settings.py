@@ -89,7 +89,7 @@ def test_a_mistake_in_the_file_names_file_and_key(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_toml_or_not_there(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="is not TOML.*line 1"):
+    with pytest.raises(SettingsError, match=r"is not TOML.*line 1"):
         load_settings(config=file(tmp_path, "[kafka\n"))
     with pytest.raises(SettingsError, match="cannot be read: No such file"):
         load_settings(config=str(tmp_path / "absent.toml"))

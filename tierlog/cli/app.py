@@ -14,13 +14,13 @@
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-from hot_tier.errors import SettingsError, TierlogError
+from hot_tier.errors import SettingsError, TierlogError, UnknownPartition
 from tierlog.cli import consume, demo, groups, output, produce, serve, topics
+from tierlog.cli.records import BadInput
 from tierlog.cli.times import NotATime
 from tierlog.client import BadServer, Refused, ServerUnreachable
 
@@ -42,6 +42,8 @@ demo.register(app)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         print(f"tierlog {version('tierlog')}")
         raise typer.Exit
 
@@ -74,8 +76,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def exit_code(error: TierlogError) -> int:
     match error:
-        case SettingsError() | NotATime() | BadServer():
+        case SettingsError() | NotATime() | BadServer() | BadInput():
             return 2
+        case UnknownPartition():
+            return 3
         case ServerUnreachable():
             return 5
         case Refused():

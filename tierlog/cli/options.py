@@ -11,5 +11,5 @@ Server = Annotated[
     typer.Option("--server", envvar="TIERLOG_SERVER", metavar="URL", help="HTTP address of a node."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON for programs to standard output.")]
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
-GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+TopicName = Annotated[str, typer.Argument(show_default=False, help="The topic's name.")]
+GroupName = Annotated[str, typer.Argument(show_default=False, help="The consumer group's name.")]

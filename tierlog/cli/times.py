@@ -1,10 +1,11 @@
 """Times as people write them: `-90m`, `now`, `2026-03-01`, `2026-03-01T08:30:00+01:00`, milliseconds."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from hot_tier.errors import TierlogError
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _RELATIVE = re.compile(r"-(\d+)(ms|s|m|h|d|w)")
 
@@ -28,9 +29,10 @@ def parse_time(text: str, now_ms: int) -> int:
             f"{text!r} is not a time",
             hint="write -1h (also ms, s, m, d, w), now, 2026-03-01, 2026-03-01T08:30:00Z or milliseconds since 1970",
         ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    # Not through a float: 1.001 s is 1000.999… ms there.
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def show_time(ms: int) -> str:
     """UTC with milliseconds; what `parse_time` reads back."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

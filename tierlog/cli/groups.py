@@ -1,0 +1,90 @@
+"""`tierlog group list|describe|reset|delete`."""
+
+import time
+from typing import Annotated
+
+import typer
+
+from tierlog.cli import output
+from tierlog.cli.options import DEFAULT_SERVER, GroupName, Json, Server
+from tierlog.cli.times import parse_time
+from tierlog.client import Client, path
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, help="Look at consumer groups and move them.")
+    group.command("list", help="List the groups.")(list_)
+    group.command("describe", help="Show a group's members, offsets and lag.")(describe)
+    group.command("reset", help="Move a group without members to another place in a topic.")(reset)
+    group.command("delete", help="Delete a group without members, and its offsets.")(delete)
+    app.add_typer(group, name="group")
+
+
+def list_(server: Server = DEFAULT_SERVER, json: Json = False) -> None:
+    with Client(server) as client:
+        groups = client.get(path("consumer-groups"))["groups"]
+    if json:
+        output.print_json(groups)
+        return
+    output.print_table(
+        ("group", "state", "type", "members>"),
+        [(each["group"], each["state"], each["protocol_type"] or "-", each["members"]) for each in groups],
+    )
+
+
+def describe(group: GroupName, server: Server = DEFAULT_SERVER, json: Json = False) -> None:
+    with Client(server) as client:
+        found = client.get(path("consumer-groups", group))
+        offsets = client.get(path("consumer-groups", group, "offsets"))
+    if json:
+        output.print_json({**found, "offsets": offsets["offsets"], "lag": offsets["lag"]})
+        return
+    print(f"{group}  {found['state']}  {found['protocol'] or 'no assignor'}  lag {offsets['lag']}")
+    if offsets["offsets"]:
+        print()
+        output.print_table(
+            ("topic", "partition>", "next to read>", "end>", "lag>"),
+            [
+                tuple("?" if each[name] is None else each[name] for name in _OFFSET_COLUMNS)
+                for each in offsets["offsets"]
+            ],
+        )
+    if found["members"]:
+        print()
+        output.print_table(
+            ("member", "client", "host", "partitions"),
+            [(each["member_id"], each["client_id"], each["host"], _assignment(each)) for each in found["members"]],
+        )
+
+
+_OFFSET_COLUMNS = ("topic", "partition", "offset", "high_watermark", "lag")
+
+
+def _assignment(member: dict[str, list[dict[str, object]] | None]) -> str:
+    return " ".join(
+        f"{each['topic']}:{','.join(map(str, each['partitions']))}"  # type: ignore[call-overload]
+        for each in member["assignment"] or ()
+    )
+
+
+def reset(
+    group: GroupName,
+    topic: Annotated[str, typer.Option(help="The topic to move in.", show_default=False)],
+    to: Annotated[
+        str,
+        typer.Option(metavar="earliest|latest|TIME|OFFSET", help="Where to: earliest, latest, a time or an offset."),
+    ],
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition. [default: all]")] = None,
+    server: Server = DEFAULT_SERVER,
+    json: Json = False,
+) -> None:
+    raise NotImplementedError
+
+
+def delete(group: GroupName, server: Server = DEFAULT_SERVER, json: Json = False) -> None:
+    with Client(server) as client:
+        client.delete(path("consumer-groups", group))
+    if json:
+        output.print_json({"deleted": group})
+    else:
+        print(f"deleted {group}")

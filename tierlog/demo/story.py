@@ -1,0 +1,220 @@
+"""The acts of the demo, in order. Each checks what it claims against what the demo itself knows it sent."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tierlog.client import Client, path
+from tierlog.demo.orders import DAY_MS, Order, orders
+from tierlog.demo.report import Report
+from tierlog.demo.traffic import Place, Traffic, choose_traffic, read_partition
+from tierlog.process import ServeProcess
+
+TOPIC = "orders"
+PARTITIONS = 4
+HISTORY = 50_000
+LIVE = 30_000
+KILL_AFTER = 5_000
+SETTINGS = {"segment.bytes": "262144", "retention.ms": str(40 * DAY_MS)}
+"""Small segments, so that there are some to see; retention beyond the oldest order."""
+
+
+Watch = Callable[[int], None]
+"""Called with the number of acks so far."""
+
+
+def tell(directory: Path, report: Report) -> None:
+    service = ServeProcess(directory / "data")
+    report.opening(
+        "tierlog demo",
+        "A broker in its own process, orders of a made-up shop, and what became of them.\n"
+        f"Everything is in {directory}.",
+    )
+    with service:
+        Story(service, report).tell()
+
+
+class Story:
+    def __init__(self, service: ServeProcess, report: Report) -> None:
+        self._service = service
+        self._report = report
+        self._traffic: Traffic = choose_traffic(service)
+        self._now_ms = int(time.time() * 1000)
+        self._history = list(orders(HISTORY, self._now_ms))
+        self._acknowledged: dict[Place, int] = {}
+        """What the broker said it has: where, and which order."""
+        self._client = Client(service.url)
+
+    def tell(self) -> None:
+        self._start()
+        self._produce()
+        self._share()
+        self._replay()
+        self._call_over_http()
+        self._kill()
+        self._look_at_the_disk()
+
+    def _start(self) -> None:
+        self._report.act("A service starts", "One command, no configuration: tierlog serve")
+        self._report.say(f"ready after {self._service.start_seconds:.2f} s")
+        self._report.say(f"Kafka clients: {self._service.kafka}    HTTP: {self._service.url}")
+        self._report.figure("start_seconds", self._service.start_seconds)
+        self._client.post(path("topics"), {"name": TOPIC, "partitions": PARTITIONS, "config": SETTINGS})
+
+    def _produce(self) -> None:
+        self._report.act(
+            "Producers write",
+            f"{HISTORY:,} orders of 30 days, through {self._traffic.name}; each is synced to the disk before its ack.",
+        )
+        seconds = self._send(self._history)
+        size = sum(len(order.value) for order in self._history)
+        self._report.say(
+            f"{HISTORY:,} orders, {size / 1e6:.1f} MB, in {seconds:.2f} s: {HISTORY / seconds:,.0f} per second"
+        )
+        self._report.say(self._history[0].value.decode())
+        self._report.figure("produce_per_second", HISTORY / seconds)
+        acknowledged = len(set(self._acknowledged.values()))
+        self._report.check("every order was acknowledged, each at an offset of its own", acknowledged == HISTORY)
+        homes = {(order.key, place[0]) for place, order in self._placed()}
+        self._report.check("a customer's orders are all in one partition", len(homes) == len({key for key, _ in homes}))
+
+    def _share(self) -> None:
+        self._report.act("A consumer group reads", "Two members of the group `billing` share the four partitions.")
+        began = time.monotonic()
+        members = self._traffic.share(TOPIC, "billing", 2, HISTORY)
+        seconds = time.monotonic() - began
+        self._report.table(
+            ("", "partitions", "orders>"),
+            [(each.name, ", ".join(map(str, each.partitions)), f"{len(each.numbers):,}") for each in members],
+        )
+        self._report.figure("group_read_seconds", seconds)
+        read = Counter(number for member in members for number in member.numbers)
+        self._report.check("together they read every order, none twice", read == Counter(range(HISTORY)))
+        assigned = sorted(partition for member in members for partition in member.partitions)
+        self._report.check("each partition had exactly one reader", assigned == list(range(PARTITIONS)))
+        lag = self._client.get(path("consumer-groups", "billing", "offsets"))["lag"]
+        self._report.check("what they committed is kept by the broker", lag == 0, f"lag {lag}")
+
+    def _replay(self) -> None:
+        begin = self._now_ms - 7 * DAY_MS
+        end = begin + DAY_MS
+        self._report.act("Replay by time", "One day of a week ago, found by the time index: GET …/messages?from=…&to=…")
+        began = time.monotonic()
+        read = sorted(
+            number
+            for partition in range(PARTITIONS)
+            for _, number in read_partition(self._client, TOPIC, partition, **{"from": begin, "to": end})
+        )
+        milliseconds = (time.monotonic() - began) * 1000
+        expected = [order.number for order in self._history if begin <= order.timestamp < end]
+        self._report.say(f"{len(read):,} orders in {milliseconds:.0f} ms, out of {HISTORY:,}")
+        self._report.check("exactly the orders of that day", read == expected)
+
+    def _call_over_http(self) -> None:
+        self._report.act("Plain HTTP", "No client library: what curl can send and read.")
+        address = f"{self._service.url}/api/v1/topics/notes/messages"
+        self._client.post(path("topics"), {"name": "notes", "partitions": 1})
+        stored = self._client.post(path("topics", "notes", "messages"), {"hello": "Zoë"})
+        self._report.say(f'$ curl -d \'{{"hello": "Zoë"}}\' {address}')
+        self._report.say(str(stored))
+        page = self._client.get(path("topics", "notes", "partitions", 0, "messages"), offset=stored["offset"], limit=1)
+        self._report.say(f"$ curl '{self._service.url}/api/v1/topics/notes/partitions/0/messages?offset=0&limit=1'")
+        self._report.say(str(page))
+        self._report.check("the message comes back as it was sent", page["messages"][0]["offset"] == stored["offset"])
+
+    def _kill(self) -> None:
+        self._report.act(
+            "kill -9 in the middle of writing",
+            f"{LIVE:,} more orders; after {KILL_AFTER:,} acks the broker is killed without warning and started again.",
+        )
+        before = len(self._acknowledged)
+        enough = threading.Event()
+        outage = Outage(self._service, enough)
+        outage.start()
+
+        def watch(done: int) -> None:
+            if done - before >= KILL_AFTER:
+                enough.set()
+
+        seconds = self._send(orders(LIVE, self._now_ms, first=HISTORY), watch)
+        outage.finish()
+        self._report.say(
+            f"killed, started again on the same data, ready after {self._service.start_seconds:.2f} s; "
+            f"all {LIVE:,} were acknowledged after {seconds:.1f} s"
+        )
+        self._report.figure("recovery_seconds", self._service.start_seconds)
+        self._client.close()
+        stored = {
+            place: number
+            for partition in range(PARTITIONS)
+            for place, number in read_partition(self._client, TOPIC, partition)
+        }
+        lost = [place for place, number in self._acknowledged.items() if stored.get(place) != number]
+        self._report.check(
+            "every acknowledged order is where its ack said", not lost, f"{len(self._acknowledged):,} acks compared"
+        )
+        twice = len(stored) - len(set(stored.values()))
+        if self._traffic.once:
+            self._report.check("no order is there twice, although the producer had to send again", twice == 0)
+        else:
+            self._report.say(f"{twice} orders are there twice: sent again over HTTP because their answer was lost")
+        self._report.check("none is missing", set(stored.values()) == set(range(HISTORY + LIVE)))
+
+    def _look_at_the_disk(self) -> None:
+        self._report.act("On the disk", "Segments in Kafka's own record format, each with an offset and a time index.")
+        topic = self._client.get(path("topics", TOPIC))
+        self._report.table(
+            ("partition>", "first offset>", "next offset>", "leader epoch>", "segments>", "KiB>"),
+            [
+                (
+                    each["partition"],
+                    each["log_start_offset"],
+                    f"{each['high_watermark']:,}",
+                    each["leader_epoch"],
+                    each["segments"],
+                    f"{each['size_bytes'] / 1024:,.0f}",
+                )
+                for each in topic["partitions"]
+            ],
+        )
+        total = sum(each["high_watermark"] - each["log_start_offset"] for each in topic["partitions"])
+        self._report.check("the offsets add up", total >= HISTORY + LIVE, f"{total:,} records")
+        self._report.say("Archiving to a bucket, clusters and Spark are being built on top of this.")
+
+    def _send(self, some: Iterable[Order], watch: Watch = lambda done: None) -> float:
+        def acknowledged(order: Order, place: Place) -> None:
+            self._acknowledged[place] = order.number
+            watch(len(self._acknowledged))
+
+        began = time.monotonic()
+        self._traffic.produce(TOPIC, some, acknowledged)
+        return time.monotonic() - began
+
+    def _placed(self) -> Iterable[tuple[Place, Order]]:
+        return ((place, self._history[number]) for place, number in self._acknowledged.items())
+
+
+class Outage(threading.Thread):
+    """Kills the broker when told to, and starts it again; `finish` raises what went wrong in here."""
+
+    def __init__(self, service: ServeProcess, when: threading.Event) -> None:
+        super().__init__(name="outage")
+        self._service = service
+        self._when = when
+        self._failure: BaseException | None = None
+
+    def run(self) -> None:
+        self._when.wait()
+        try:
+            self._service.kill()
+            self._service.start()
+        except BaseException as error:
+            self._failure = error
+
+    def finish(self) -> None:
+        self._when.set()
+        self.join()
+        if self._failure is not None:
+            raise self._failure

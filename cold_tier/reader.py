@@ -1,0 +1,197 @@
+"""Archived records as record batches, from any offset: the cold half of a stitched fetch.
+
+A read costs at most three requests before its first byte (a manifest page, the index, a row group) and one per row
+group after. What is fetched is shared: readers of the same row group wait for one fill, and a fill goes on when those
+who asked for it have given up, so that a client which retries finds it done. A reader that goes forward is kept ahead
+of, by more the longer it does.
+
+Decoding runs in threads; pyarrow and the kernels release the interpreter lock.
+"""
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from cold_tier.cache import ColdReadSettings, DiskCache, MemoryCache
+from cold_tier.errors import CorruptObject, ObjectMissing
+from cold_tier.format.index import read_index
+from cold_tier.format.read import SegmentReader
+from cold_tier.layout import PartitionLayout
+from cold_tier.manifest.model import Segment
+from cold_tier.manifest.reader import Manifest
+from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.store import Buffer
+from cold_tier.runs import Run, make_run
+from hot_tier.errors import TierlogError
+from hot_tier.ids import NO_EPOCH, Offset
+from hot_tier.record.crc import crc32c
+
+_OPEN_SEGMENTS = 256
+_STREAMS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A row group of a segment; a segment without rows has the one place 0."""
+
+    layout: PartitionLayout
+    segment: Segment
+    reader: SegmentReader
+    number: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.segment.name.stem}.{self.number}"
+
+
+class ColdReader:
+    def __init__(self, store: RetryingStore, settings: ColdReadSettings, disk_folder: str | None = None) -> None:
+        self._store = store
+        self._settings = settings
+        self._runs: MemoryCache[Run] = MemoryCache(settings.memory_bytes)
+        self._disk = DiskCache(disk_folder, settings.disk_bytes) if disk_folder and settings.disk_bytes else None
+        self._segments: OrderedDict[str, SegmentReader] = OrderedDict()
+        self._fills: dict[str, asyncio.Task[Run]] = {}
+        self._opening: dict[str, asyncio.Task[SegmentReader]] = {}
+        self._ahead: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(settings.fills)
+        self._streams: OrderedDict[str, int] = OrderedDict()
+        """How far ahead the reader that comes to this row group next is to be kept."""
+        self.hits = 0
+        self.misses = 0
+
+    async def read(self, manifest: Manifest, offset: Offset, max_bytes: int) -> memoryview | None:
+        """Whole batches from the one that holds `offset`; None where the archive does not hold it."""
+        segment = await manifest.segment_at(offset)
+        if segment is None:
+            return None
+        layout = manifest.snapshot.layout
+        reader = await self.open_segment(layout, segment)
+        place = _Place(layout, segment, reader, max(reader.index.row_group_at(offset), 0))
+        run = self._runs.get(place.key)
+        fill = self._fill(place) if run is None else None
+        self._keep_ahead(manifest, place, waited=run is None)
+        if fill is not None:
+            self.misses += 1
+            run = await asyncio.shield(fill)
+        else:
+            self.hits += 1
+        assert run is not None
+        return run.slice(offset, max_bytes)
+
+    def read_cached(self, segment: Segment, offset: Offset, max_bytes: int) -> memoryview | None:
+        """The same, only if it is in memory: what a fetch can answer without waiting."""
+        reader = self._segments.get(segment.name.uuid)
+        if reader is None:
+            return None
+        run = self._runs.get(f"{segment.name.stem}.{max(reader.index.row_group_at(offset), 0)}")
+        return None if run is None else run.slice(offset, max_bytes)
+
+    async def close(self) -> None:
+        tasks = [*self._ahead, *self._fills.values(), *self._opening.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def open_segment(self, layout: PartitionLayout, segment: Segment) -> SegmentReader:
+        """A segment's index, checked against the manifest."""
+        uuid = segment.name.uuid
+        reader = self._segments.get(uuid)
+        if reader is not None:
+            self._segments.move_to_end(uuid)
+            return reader
+        task = self._opening.get(uuid)
+        if task is None:
+            task = self._opening[uuid] = asyncio.create_task(self._load_index(layout, segment))
+            task.add_done_callback(lambda _: self._opening.pop(uuid, None))
+        return await asyncio.shield(task)
+
+    async def _load_index(self, layout: PartitionLayout, segment: Segment) -> SegmentReader:
+        where = f"{self._store.url}{layout.index(segment.name)}"
+        try:
+            data = await self._store.get(layout.index(segment.name))
+        except ObjectMissing as error:
+            raise CorruptObject("the manifest names this index, but it is not there", where=where) from error
+        if len(data) != segment.index_bytes or crc32c(data) != segment.index_crc32c:
+            raise CorruptObject("the index is not the one that the manifest names", where=where)
+        index = read_index(data, where)
+        rows_where = f"{self._store.url}{layout.rows(segment.name)}"
+        reader = await asyncio.to_thread(SegmentReader.open, index, rows_where)
+        self._segments[segment.name.uuid] = reader
+        if len(self._segments) > _OPEN_SEGMENTS:
+            self._segments.popitem(last=False)
+        return reader
+
+    def _fill(self, place: _Place) -> asyncio.Task[Run]:
+        task = self._fills.get(place.key)
+        if task is None:
+            task = self._fills[place.key] = asyncio.create_task(self._load_run(place))
+            task.add_done_callback(lambda done: self._filled(place.key, done))
+        return task
+
+    def _filled(self, key: str, task: asyncio.Task[Run]) -> None:
+        self._fills.pop(key, None)
+        if not task.cancelled() and task.exception() is None:
+            self._runs.put(key, task.result())
+
+    async def _load_run(self, place: _Place) -> Run:
+        index, segment = place.reader.index, place.segment
+        epoch = segment.epochs[-1].leader_epoch if segment.epochs else NO_EPOCH
+        if not index.row_groups:
+            return make_run(None, index.base_offset, index.end_offset, epoch)
+        group = index.row_groups[place.number]
+
+        def decode(data: Buffer) -> Run:
+            return make_run(place.reader.decode(place.number, data), group.first_offset, group.end_offset, epoch)
+
+        async with self._room:
+            if self._disk is not None and (kept := await self._disk.get(place.key)) is not None:
+                try:
+                    return await asyncio.to_thread(decode, kept)
+                except CorruptObject:
+                    self._disk.drop(place.key)
+            try:
+                data = await self._store.get(place.layout.rows(segment.name), group.start, group.length)
+            except ObjectMissing as error:
+                raise CorruptObject(
+                    "the manifest names this object, but it is not there", where=place.reader.where
+                ) from error
+            run = await asyncio.to_thread(decode, data)
+        if self._disk is not None:
+            await self._disk.put(place.key, data)
+        return run
+
+    def _keep_ahead(self, manifest: Manifest, place: _Place, waited: bool) -> None:
+        """Fetch what a forward reader needs next: one row group after its first, twice as many at each step.
+
+        A reader is known by the row group that it was kept ahead to; one that waits for a row group is a new one.
+        """
+        window = self._streams.pop(place.key, 1 if waited else 0)
+        if window:
+            task = asyncio.create_task(self._fill_following(manifest, place, window))
+            self._ahead.add(task)
+            task.add_done_callback(self._ahead.discard)
+
+    async def _fill_following(self, manifest: Manifest, place: _Place, window: int) -> None:
+        for step in range(window):
+            try:
+                following = await self._following(manifest, place)
+            except TierlogError:
+                return  # Whoever reads there is told.
+            if following is None:
+                return
+            place = following
+            if step == 0:
+                self._streams[following.key] = min(2 * window, self._settings.read_ahead)
+                if len(self._streams) > _STREAMS:
+                    self._streams.popitem(last=False)
+            if following.key not in self._runs:
+                self._fill(following)
+
+    async def _following(self, manifest: Manifest, place: _Place) -> _Place | None:
+        if place.number + 1 < len(place.reader.index.row_groups):
+            return _Place(place.layout, place.segment, place.reader, place.number + 1)
+        segment = await manifest.segment_at(place.segment.end_offset)
+        if segment is None:
+            return None
+        return _Place(place.layout, segment, await self.open_segment(place.layout, segment), 0)

@@ -1,0 +1,61 @@
+"""A row group as a consumer gets it: record batches in offset order, ready to be sliced and sent.
+
+A run covers its offsets without a hole. Where records were left out at its end (control batches, compacted keys), a
+batch without records says so, and a consumer goes on behind it instead of asking for the same offset again.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hot_tier.ids import LeaderEpoch, Offset
+from hot_tier.record.batch import iter_headers, write_batch
+from hot_tier.record.columns import RecordColumns, encode_batches
+
+_MAX_DELTA = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    data: memoryview
+    end_offset: Offset
+    last_offsets: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    """Where each batch ends in `data`."""
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def slice(self, offset: Offset, max_bytes: int) -> memoryview:
+        """Whole batches from the one that holds `offset`: as many as fit, and at least one."""
+        first = int(np.searchsorted(self.last_offsets, offset))
+        start = int(self.ends[first - 1]) if first else 0
+        last = max(int(np.searchsorted(self.ends, start + max_bytes, "right")) - 1, first)
+        return self.data[start : int(self.ends[last])]
+
+
+def make_run(columns: RecordColumns | None, first_offset: Offset, end_offset: Offset, epoch: LeaderEpoch) -> Run:
+    """`epoch` is that of the last offset, for the batch without records; None where there are no records at all."""
+    data = encode_batches(columns) if columns is not None else bytearray()
+    covered = int(columns.offsets[-1]) + 1 if columns is not None else first_offset
+    while covered < end_offset:
+        delta = min(end_offset - covered - 1, _MAX_DELTA)
+        data += write_batch(
+            b"",
+            codec=0,
+            record_count=0,
+            last_offset_delta=delta,
+            base_timestamp=-1,
+            max_timestamp=-1,
+            base_offset=covered,
+            leader_epoch=epoch,
+        )
+        covered += delta + 1
+    found = list(iter_headers(data))
+    return Run(
+        memoryview(data).toreadonly(),
+        end_offset,
+        np.array([header.last_offset for _, header in found], np.int64),
+        np.array([position + header.size for position, header in found], np.int64),
+    )

@@ -1,0 +1,369 @@
+"""A partition over a real log: what is committed, who is told, and who is turned away."""
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hot_tier.cluster.model import PartitionState, Topic
+from hot_tier.errors import (
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    NotLeader,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    StorageFailure,
+    TierlogError,
+    UnknownLeaderEpoch,
+)
+from hot_tier.ids import LeaderEpoch, NodeId, Offset, PartitionId, TopicPartition
+from hot_tier.log.config import TopicConfig
+from hot_tier.log.disk import Disk
+from hot_tier.log.partition_log import PartitionLog
+from hot_tier.log.settings import LogSettings
+from hot_tier.record.batch import read_header
+from hot_tier.record.records import Record, encode_records
+from hot_tier.replication.partition import Partition
+
+NOW_MS = 1_700_000_000_000
+TOPIC_ID = UUID(int=7)
+ME, OTHER = NodeId(1), NodeId(2)
+TP = TopicPartition("t", PartitionId(0))
+
+
+class Harness:
+    """A partition, its log, and a disk that syncs when told."""
+
+    def __init__(self, directory: str, config: TopicConfig, state: PartitionState) -> None:
+        self.disk = Disk(LogSettings(data_dir=directory, min_free_bytes=0))
+        self.log = PartitionLog(self.disk, TP, TOPIC_ID, config)
+        self.flush_requests = 0
+        self.log.request_flush = self._count
+        self.topic = Topic("t", TOPIC_ID, 1, len(state.replicas), {}, NOW_MS)
+        self.partition = Partition(TP, self.topic, self.log, state, ME)
+
+    def _count(self, log: PartitionLog) -> None:
+        self.flush_requests += 1
+
+    def append(self, records: int = 1, acks: int = -1, **producer: int) -> Offset:
+        """The end offset."""
+        batch = encode_records([Record(0, NOW_MS, 0, None, b"v", ())] * records, **producer)
+        return self.partition.append(batch, read_header(batch), NOW_MS, acks).end_offset
+
+    def waits(self, end_offset: int) -> asyncio.Future[None]:
+        future = self.partition.when_committed(Offset(end_offset))
+        assert future is not None
+        return future
+
+
+def state(epoch: int = 3, isr: tuple[NodeId, ...] = (ME,), leader: NodeId = ME) -> PartitionState:
+    return PartitionState(leader, LeaderEpoch(epoch), isr, isr)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Harness]:
+    def build(config: TopicConfig | None = None, in_state: PartitionState | None = None) -> Harness:
+        return Harness(str(tmp_path), config or TopicConfig(), in_state or state())
+
+    return build
+
+
+async def test_what_is_synced_is_committed(make: Callable[..., Harness]) -> None:
+    h = make()
+    assert h.append(3) == 3
+    assert (h.partition.high_watermark, h.log.log_end_offset, h.flush_requests) == (0, 3, 1)
+    waiting = h.waits(3)
+    h.log.flush()
+    assert h.partition.high_watermark == h.partition.last_stable_offset == 3
+    assert waiting.done() and waiting.exception() is None
+    assert h.partition.when_committed(Offset(3)) is None
+
+
+async def test_without_sync_what_is_written_is_committed(make: Callable[..., Harness]) -> None:
+    h = make(TopicConfig(flush="os"))
+    assert h.append(3) == 3
+    assert h.partition.high_watermark == 3
+    assert h.partition.when_committed(Offset(3)) is None
+    assert h.flush_requests == 0
+
+
+async def test_batches_carry_the_leader_epoch(make: Callable[..., Harness]) -> None:
+    h = make(in_state=state(epoch=9))
+    h.append()
+    h.log.flush()
+    place = h.log.locate(0, 1 << 20, 1)
+    assert place is not None
+    assert read_header(await h.log.read(place)).leader_epoch == 9
+
+
+async def test_everyone_below_is_answered_and_nobody_above(make: Callable[..., Harness]) -> None:
+    h = make()
+    h.append(2)
+    first, second = h.waits(2), h.waits(1)
+    job = h.log.prepare_flush()
+    assert job is not None
+    h.append(5)
+    third = h.waits(7)
+    job.run()
+    h.log.settle_flush(job)
+    assert (first.done(), second.done(), third.done()) == (True, True, False)
+    h.log.flush()
+    assert third.done()
+
+
+async def test_a_repeated_batch_waits_for_its_original(make: Callable[..., Harness]) -> None:
+    h = make()
+    producer = {"producer_id": 5, "producer_epoch": 0}
+    assert h.append(2, base_sequence=0, **producer) == 2
+    job = h.log.prepare_flush()
+    assert job is not None
+    assert h.append(4, base_sequence=2, **producer) == 6
+    late = h.waits(6)
+    asked = h.flush_requests
+    assert h.append(2, base_sequence=0, **producer) == 2
+    assert h.log.log_end_offset == 6
+    assert h.flush_requests == asked, "nothing new to sync"
+    repeated = h.waits(2)
+    job.run()
+    h.log.settle_flush(job)
+    assert (repeated.done(), late.done()) == (True, False)
+
+
+async def test_the_log_refuses_and_nothing_moves(make: Callable[..., Harness]) -> None:
+    h = make()
+    h.append(1, producer_id=5, producer_epoch=0, base_sequence=0)
+    with pytest.raises(OutOfOrderSequence):
+        h.append(1, producer_id=5, producer_epoch=0, base_sequence=9)
+    assert h.log.log_end_offset == 1
+
+
+async def test_a_cancelled_wait_harms_nobody(make: Callable[..., Harness]) -> None:
+    h = make()
+    h.append(1)
+    gone, stays = h.waits(1), h.waits(1)
+    gone.cancel()
+    h.log.flush()
+    assert stays.done() and not stays.cancelled()
+
+
+async def test_fetches_hear_of_every_move(make: Callable[..., Harness]) -> None:
+    h = make()
+    heard: list[int] = []
+
+    def once() -> None:
+        heard.append(-1)
+        h.partition.remove_waiter(once)
+
+    def always() -> None:
+        heard.append(h.partition.high_watermark)
+
+    h.partition.add_waiter(once)
+    h.partition.add_waiter(always)
+    h.append()
+    assert heard == []
+    h.log.flush()
+    h.log.flush()
+    h.append()
+    h.log.flush()
+    assert heard == [-1, 1, 2]
+    h.partition.remove_waiter(always)
+    h.partition.remove_waiter(always)
+    h.append()
+    h.log.flush()
+    assert heard == [-1, 1, 2]
+
+
+# Leadership
+
+
+async def test_leader_epochs_are_compared(make: Callable[..., Harness]) -> None:
+    partition = make(in_state=state(epoch=3)).partition
+    partition.check_leader_epoch(3)
+    partition.check_leader_epoch(-1)
+    with pytest.raises(FencedLeaderEpoch):
+        partition.check_leader_epoch(2)
+    with pytest.raises(UnknownLeaderEpoch):
+        partition.check_leader_epoch(4)
+
+
+async def test_too_few_replicas_refuse_acks_all_alone(make: Callable[..., Harness]) -> None:
+    h = make(TopicConfig(min_insync_replicas=2))
+    with pytest.raises(NotEnoughReplicas):
+        h.append(acks=-1)
+    assert h.log.log_end_offset == 0
+    assert h.append(acks=1) == 1
+    assert h.append(acks=0) == 2
+
+
+async def test_other_members_hold_the_commit(make: Callable[..., Harness]) -> None:
+    h = make(TopicConfig(flush="os"), state(isr=(ME, OTHER)))
+    h.append(4)
+    assert h.partition.high_watermark == 0, "the other has not told what it holds"
+    waiting = h.waits(4)
+    h.partition.lead(state(isr=(ME,)))
+    assert h.partition.high_watermark == 4
+    assert waiting.done()
+
+
+async def test_a_new_epoch_keeps_the_commit_and_who_waits(make: Callable[..., Harness]) -> None:
+    h = make()
+    h.append(2)
+    h.log.flush()
+    h.append(1)
+    waiting = h.waits(3)
+    h.partition.lead(state(epoch=4))
+    assert (h.partition.leader_epoch, h.partition.high_watermark) == (4, 2)
+    h.log.flush()
+    assert waiting.done()
+
+
+async def test_the_last_stable_offset_stops_at_an_open_transaction(make: Callable[..., Harness]) -> None:
+    h = make(TopicConfig(flush="os"))
+    h.append(5)
+    h.log.first_unstable_offset = Offset(2)
+    assert (h.partition.last_stable_offset, h.partition.high_watermark) == (2, 5)
+
+
+# Settings
+
+
+async def test_sync_can_be_turned_off_and_on(make: Callable[..., Harness]) -> None:
+    h = make()
+    h.append(2)
+    waiting = h.waits(2)
+    relaxed = TopicConfig(flush="os")
+    h.log.set_config(relaxed)
+    h.partition.configure(h.topic, relaxed)
+    assert waiting.done()
+    h.append(1)
+    assert h.partition.high_watermark == 3
+    h.log.set_config(TopicConfig())
+    h.partition.configure(h.topic, TopicConfig())
+    assert h.partition.high_watermark == 3, "what was committed stays so"
+    assert h.append(1) == 4
+    assert h.partition.high_watermark == 3
+    h.log.flush()
+    assert h.partition.high_watermark == 4
+
+
+async def test_a_log_with_unsynced_records_is_synced_when_opened(make: Callable[..., Harness]) -> None:
+    h = make(TopicConfig(flush="os"))
+    h.append(3)
+    h.log.config = TopicConfig()
+    again = Partition(TP, h.topic, h.log, state(), ME)
+    assert h.flush_requests == 1
+    assert again.high_watermark == 0
+    h.log.flush()
+    assert again.high_watermark == 3
+
+
+# Endings
+
+
+@pytest.mark.parametrize("reason", [NotLeader("moved"), StorageFailure("broken", where="/d", hint="buy a disk")])
+async def test_closing_answers_everyone(make: Callable[..., Harness], reason: TierlogError) -> None:
+    h = make()
+    h.append()
+    h.log.flush()
+    h.append(2)
+    one, two = h.waits(3), h.waits(2)
+    told: list[bool] = []
+    h.partition.add_waiter(lambda: told.append(True))
+    h.partition.close(reason)
+    first, second = one.exception(), two.exception()
+    assert type(first) is type(second) is type(reason)
+    assert first is not second and str(first) == str(reason)
+    assert told == [True]
+    with pytest.raises(type(reason)):
+        h.append()
+    with pytest.raises(type(reason)):
+        h.partition.when_committed(Offset(3))
+    assert h.partition.when_committed(Offset(1)) is None, "what is committed stays so"
+    h.log.flush()
+    assert h.partition.high_watermark == 1, "a closed partition commits nothing more"
+
+
+async def test_a_failed_sync_is_told_and_never_taken_back(make: Callable[..., Harness]) -> None:
+    h = make()
+    h.append()
+    waiting = h.waits(1)
+    job = h.log.prepare_flush()
+    assert job is not None
+    job.error = OSError(5, "Input/output error")
+    h.log.settle_flush(job)
+    assert isinstance(waiting.exception(), StorageFailure)
+    with pytest.raises(StorageFailure):
+        h.append()
+    assert h.partition.high_watermark == 0
+
+
+# Deleting records
+
+
+async def test_records_are_deleted_up_to_the_high_watermark_at_most(make: Callable[..., Harness]) -> None:
+    h = make()
+    h.append(3)
+    h.log.flush()
+    h.append(2)
+    for bad in (4, 5, 1 << 40, -2):
+        with pytest.raises(OffsetOutOfRange):
+            h.partition.delete_records_before(bad)
+    assert h.partition.delete_records_before(2) == 2
+    assert h.partition.delete_records_before(1) == 2, "the log start never goes back"
+    assert h.partition.delete_records_before(-1) == 3
+    assert h.log.log_start_offset == 3
+
+
+# Anything
+
+
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 3)),
+        st.tuples(st.just("prepare"), st.just(0)),
+        st.tuples(st.just("settle"), st.integers(0, 3)),
+        st.tuples(st.just("wait"), st.integers(0, 20)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(operations)
+def test_waiters_are_answered_exactly_when_their_offset_is_synced(steps: list[tuple[str, int]]) -> None:
+    async def run() -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            h = Harness(directory, TopicConfig(), state())
+            jobs = []
+            synced = seen = 0
+            waiting: list[tuple[int, asyncio.Future[None]]] = []
+            for what, number in steps:
+                match what:
+                    case "append":
+                        h.append(number)
+                    case "prepare":
+                        job = h.log.prepare_flush()
+                        if job is not None:
+                            jobs.append(job)
+                    case "settle" if jobs:
+                        job = jobs.pop(number % len(jobs))
+                        job.run()
+                        h.log.settle_flush(job)
+                        synced = max(synced, job.point.offset)
+                    case "wait":
+                        future = h.partition.when_committed(Offset(number))
+                        assert (future is None) == (number <= synced)
+                        if future is not None:
+                            waiting.append((number, future))
+                assert h.partition.high_watermark == synced
+                assert seen <= h.partition.high_watermark <= h.log.log_end_offset
+                seen = h.partition.high_watermark
+                assert all(future.done() == (end <= synced) for end, future in waiting)
+            h.disk.close()
+
+    asyncio.run(run())

@@ -1,0 +1,100 @@
+"""Why a consumer group refuses a request, each cause a class.
+
+Beside the hot tier's errors these are all that a caller of `GroupCoordinator` meets. The pure machine answers with
+the class itself, because its answers are values; the calls made for HTTP and the command line raise an instance.
+Wire codes and HTTP statuses are given at the border, by class, as for every other error.
+"""
+
+from hot_tier.errors import TierlogError
+
+
+class GroupError(TierlogError):
+    """Base of every refusal by a group or its coordinator."""
+
+
+# The coordinator
+
+
+class CoordinatorLoading(GroupError):
+    """The groups of this offsets partition are being read back; ask again shortly."""
+
+    retriable = True
+
+
+class CoordinatorNotAvailable(GroupError):
+    """No coordinator can serve this group now: no offsets topic, a damaged record, a write that failed."""
+
+    retriable = True
+
+
+class NotCoordinator(GroupError):
+    """Another broker leads the offsets partition of this group."""
+
+    retriable = True
+
+
+# The group
+
+
+class InvalidGroupId(GroupError):
+    pass
+
+
+class GroupNotFound(GroupError):
+    pass
+
+
+class GroupNotEmpty(GroupError):
+    """Only a group without members may be deleted, or have its offsets set from outside."""
+
+
+class GroupFull(GroupError):
+    """`group.max.size` members already."""
+
+
+class InconsistentProtocol(GroupError):
+    """Another protocol type than the group's, or no protocol that every member supports."""
+
+
+class InvalidSessionTimeout(GroupError):
+    pass
+
+
+# The member
+
+
+class UnknownMember(GroupError):
+    """Never joined, left, or was expired: forget the member id and join again."""
+
+
+class MemberIdRequired(GroupError):
+    """Join again with the id that this answer carries."""
+
+
+class FencedInstance(GroupError):
+    """A newer process has joined with the same `group.instance.id`."""
+
+
+class IllegalGeneration(GroupError):
+    """A generation that is not the current one: the sender has missed a rebalance."""
+
+
+class RebalanceInProgress(GroupError):
+    """Join again: a new generation is being formed."""
+
+    retriable = True
+
+
+# Offsets
+
+
+class OffsetMetadataTooLarge(GroupError):
+    pass
+
+
+class InvalidCommitOffset(GroupError):
+    """A committed offset is never negative."""
+
+
+class GroupSubscribedToTopic(GroupError):
+    """Offsets of a topic that a live member subscribes to are not deleted."""

@@ -1,0 +1,76 @@
+"""One member of a group: who it is, what it supports, what it was assigned, and which answers it waits for."""
+
+from dataclasses import dataclass
+
+from gateway.coordinators.groups.messages import (
+    JoinRequest,
+    MemberMetadata,
+    MemberSnapshot,
+    Protocol,
+    Ticket,
+)
+
+
+@dataclass(slots=True)
+class Member:
+    id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    assignment: bytes = b""
+    is_new: bool = False
+    """Has not been in any generation yet, so it does not know its id for sure and cannot send heartbeats."""
+    join_ticket: Ticket | None = None
+    sync_ticket: Ticket | None = None
+
+    @classmethod
+    def joining(cls, member_id: str, request: JoinRequest) -> "Member":
+        return cls(
+            id=member_id,
+            instance_id=request.instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            protocols=request.protocols,
+            is_new=True,
+        )
+
+    @classmethod
+    def restored(cls, snapshot: MemberSnapshot, protocol_name: str) -> "Member":
+        return cls(
+            id=snapshot.member_id,
+            instance_id=snapshot.instance_id,
+            client_id=snapshot.client_id,
+            client_host=snapshot.client_host,
+            session_timeout_ms=snapshot.session_timeout_ms,
+            rebalance_timeout_ms=snapshot.rebalance_timeout_ms,
+            protocols=(Protocol(protocol_name, snapshot.subscription),),
+            assignment=snapshot.assignment,
+        )
+
+    @property
+    def outlives_its_session(self) -> bool:
+        """A client that waits for our answer cannot send heartbeats; only a newcomer may be given up meanwhile."""
+        return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
+
+    def metadata_for(self, protocol_name: str) -> bytes:
+        return next(metadata for name, metadata in self.protocols if name == protocol_name)
+
+    def for_leader(self, protocol_name: str) -> MemberMetadata:
+        return MemberMetadata(self.id, self.instance_id, self.metadata_for(protocol_name))
+
+    def snapshot(self, protocol_name: str, assignment: bytes) -> MemberSnapshot:
+        return MemberSnapshot(
+            member_id=self.id,
+            instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            session_timeout_ms=self.session_timeout_ms,
+            subscription=self.metadata_for(protocol_name),
+            assignment=assignment,
+        )

@@ -1,0 +1,168 @@
+"""What goes into a group machine and what comes out: requests, answers, effects, and the persisted snapshot.
+
+A `Ticket` names a request that waits for its answer (a join, a sync); the driver hands tickets out and keeps what
+stands behind them. Every ticket that enters the machine is answered exactly once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, NewType
+
+from gateway.coordinators.errors import GroupError
+
+Ticket = NewType("Ticket", int)
+
+NO_GENERATION = -1
+NO_MEMBER = ""
+
+
+class Protocol(NamedTuple):
+    """One way of assigning that a member supports; the metadata is between clients and opaque to us."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    min_session_timeout_ms: int
+    max_session_timeout_ms: int
+    initial_rebalance_delay_ms: int
+    max_size: int
+
+
+# Requests
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    member_id: str
+    """Empty for a newcomer."""
+    fresh_id: str
+    """The id that a newcomer shall get: unique, made by the driver, since randomness is not the machine's."""
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[Protocol, ...]
+    must_know_id: bool = True
+    """A dynamic newcomer is sent away with an id first (JoinGroup 4 and up)."""
+    can_skip_assignment: bool = True
+    """The client understands `skip_assignment` (JoinGroup 9 and up)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRequest:
+    member_id: str
+    generation: int
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Mapping[str, bytes] | None = None
+    """By member id; only the leader's count."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingMember:
+    member_id: str
+    instance_id: str | None = None
+
+
+# Answers
+
+
+class MemberMetadata(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAnswer:
+    member_id: str
+    error: type[GroupError] | None = None
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = NO_MEMBER
+    skip_assignment: bool = False
+    members: tuple[MemberMetadata, ...] = ()
+    """Everybody's metadata, for the leader only."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncAnswer:
+    error: type[GroupError] | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+# The persisted part
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSnapshot:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    """The member's metadata for the protocol that was chosen."""
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    protocol_type: str
+    generation: int
+    protocol_name: str | None
+    leader: str | None
+    members: tuple[MemberSnapshot, ...]
+
+
+# Effects
+
+
+class TimerKind(Enum):
+    JOIN = "the generation being formed is closed"
+    SYNC = "members that have not asked for their assignment are removed"
+    SESSION = "a silent member is removed"
+    PENDING = "an id handed out but never used is forgotten"
+
+
+class Timer(NamedTuple):
+    kind: TimerKind
+    member_id: str = NO_MEMBER
+    """Of SESSION and PENDING."""
+
+
+class Reply(NamedTuple):
+    ticket: Ticket
+    answer: JoinAnswer | SyncAnswer
+
+
+class Persist(NamedTuple):
+    """Write the snapshot, and call `persisted(number, …)` once it is committed or has failed."""
+
+    number: int
+    snapshot: GroupSnapshot
+
+
+class SetTimer(NamedTuple):
+    """Call `timer_fired` at or after `deadline_ms`; replaces an earlier deadline of the same timer."""
+
+    timer: Timer
+    deadline_ms: int
+
+
+class ClearTimer(NamedTuple):
+    timer: Timer
+
+
+Effect = Reply | Persist | SetTimer | ClearTimer

@@ -1,0 +1,66 @@
+"""Settings of consumer groups and of the topic that keeps their offsets. Kafka's meanings throughout."""
+
+from dataclasses import dataclass, field
+
+from hot_tier.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    min_session_timeout_ms: int = field(
+        default=1_000, metadata={"doc": "Shortest session timeout a member may ask for."}
+    )
+    max_session_timeout_ms: int = field(
+        default=1_800_000, metadata={"doc": "Longest session timeout a member may ask for."}
+    )
+    initial_rebalance_delay_ms: int = field(
+        default=250,
+        metadata={
+            "doc": "How long the first join of an empty group waits for company, prolonged by each newcomer. "
+            "With 0 the first consumer of a deployment is assigned everything at once and the others wait for its "
+            "next heartbeat, usually 3 s, to be let in; Kafka's 3000 makes every lone consumer wait 3 s. "
+            "250 ms collects what starts together and nobody notices it."
+        },
+    )
+    max_size: int = field(default=50_000, metadata={"doc": "Most members one group may have."})
+    offsets_topic_partitions: int = field(
+        default=50, metadata={"doc": "Partitions of `__consumer_offsets`; used once, when it is created."}
+    )
+    offsets_topic_replication_factor: int = field(
+        default=3,
+        metadata={"doc": "Replicas of `__consumer_offsets`, at most one per broker alive when it is created."},
+    )
+    offsets_topic_segment_bytes: int = field(
+        default=100 * 1024 * 1024,
+        metadata={"doc": "Segment size of `__consumer_offsets`: small, so that compaction keeps loading short."},
+    )
+    offsets_retention_minutes: int = field(
+        default=7 * 24 * 60,
+        metadata={"doc": "How long offsets are kept after a group's last member left, or after the last commit."},
+    )
+    offsets_retention_check_interval_ms: int = field(
+        default=600_000, metadata={"doc": "How often offsets past their retention are looked for."}
+    )
+    offset_metadata_max_bytes: int = field(
+        default=4096, metadata={"doc": "Longest metadata string that a commit may carry."}
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_session_timeout_ms <= self.max_session_timeout_ms:
+            raise SettingsError(
+                f"groups.min_session_timeout_ms is {self.min_session_timeout_ms}",
+                hint=f"it is at least 1 and at most max_session_timeout_ms ({self.max_session_timeout_ms})",
+            )
+        for name in (
+            "max_size",
+            "offsets_topic_partitions",
+            "offsets_topic_replication_factor",
+            "offsets_topic_segment_bytes",
+            "offsets_retention_minutes",
+            "offsets_retention_check_interval_ms",
+        ):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"groups.{name} is {getattr(self, name)}", hint="it is at least 1")
+        for name in ("initial_rebalance_delay_ms", "offset_metadata_max_bytes"):
+            if getattr(self, name) < 0:
+                raise SettingsError(f"groups.{name} is {getattr(self, name)}", hint="it is at least 0")

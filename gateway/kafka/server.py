@@ -1,6 +1,7 @@
 """The Kafka listener: accepts connections within limits, watches over them, and drains them at the end."""
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -45,14 +46,13 @@ class KafkaServer:
         self.progress = asyncio.Event()
         """Set whenever a connection has answered or gone: what a shutdown waits for."""
 
-    async def start(self) -> tuple[str, int]:
-        """Listens; the address as it is, with the port that was found if 0 was asked for."""
+    async def start(self, bound: socket.socket | None = None) -> tuple[str, int]:
+        """Listens, on `bound` or as the settings say; the address as it is, with the port found if 0 was asked for."""
         self.loop = asyncio.get_running_loop()
         self.apis.warm()
         self._check()
-        self._server = await self.loop.create_server(
-            lambda: Connection(self), self.settings.host, self.settings.port, backlog=1024
-        )
+        where = {"host": self.settings.host, "port": self.settings.port} if bound is None else {"sock": bound}
+        self._server = await self.loop.create_server(lambda: Connection(self), **where, backlog=1024)
         host, port = self._server.sockets[0].getsockname()[:2]
         return host, port
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from hot_tier.errors import OffsetOutOfRange
 from hot_tier.ids import Offset
-from hot_tier.log.partition_log import FileSlice, TimestampOffset
+from hot_tier.log.reading import FileSlice, TimestampOffset
 from hot_tier.replication.partition import Partition
 
 NOTHING: Final = b""
@@ -38,7 +38,7 @@ class Located:
     log_start_offset: Offset
     found: FileSlice | None
     size: int
-    """Bytes to be read; 0 when there is nothing."""
+    """Bytes to be read, 0 when there is nothing; all that was asked for when only the disk knows."""
 
 
 @dataclass(slots=True)
@@ -71,16 +71,19 @@ class Reader:
         found = None
         if offset < end and (max_bytes > 0 or min_one):
             found = log.locate(Offset(offset), max_bytes, end, min_one=min_one)
-        size = 0 if found is None else found.size
+        size = 0
+        if found is not None:
+            size = found.length or max(max_bytes, 1)
         return Located(partition, high_watermark, stable, start, found, size)
 
     def take_now(self, located: Located) -> Fetched | None:
         """None when the disk would have to be waited for."""
-        records: bytes | bytearray | memoryview | None = NOTHING
+        records: bytes | memoryview = NOTHING
         if located.found is not None:
-            records = located.partition.log.read_now(located.found)
-            if records is None:
+            cached = located.partition.log.read_now(located.found)
+            if cached is None:
                 return None
+            records = cached
         return Fetched(records, located.high_watermark, located.last_stable_offset, located.log_start_offset)
 
     async def take(self, located: Located) -> Fetched:
@@ -102,3 +105,7 @@ class Reader:
         """The earliest record at or after a time, among those that the reader may see."""
         end = partition.last_stable_offset if isolation == Isolation.READ_COMMITTED else partition.high_watermark
         return await partition.log.offset_for_timestamp(timestamp_ms, end)
+
+    async def max_timestamp_offset(self, partition: Partition) -> TimestampOffset | None:
+        """The first record with the greatest timestamp of all that are committed."""
+        return await partition.log.max_timestamp_offset(partition.high_watermark)

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from gateway.kafka.server import KafkaServer
 
 UNSENT_HIGH_BYTES: Final = 1024 * 1024
+SEND_BYTES: Final = 256 * 1024
+"""Answers to requests that arrived together leave together, up to this much."""
 SLOWEST_BYTES_PER_S: Final = 100 * 1024
 """A large request may take longer than the time-out for one, but not slower than this."""
 
@@ -67,6 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self._received = ReceiveBuffer(server.settings.max_request_bytes, server.buffers)
         self._answers: deque[_Answer] = deque()
         self._out: list[Buffer] = []
+        self._out_bytes = 0
         self._blocked = 0
         self._reading = True
         self._contexts: dict[tuple[int, str], RequestContext] = {}
@@ -238,6 +241,7 @@ class Connection(asyncio.BufferedProtocol):
         while self._answers and (frame := self._answers[0].frame) is not None:
             self._answers.popleft()
             self._out.extend(frame)
+            self._out_bytes += sum(map(len, frame))
         if self._out:
             self._send()
         if self._blocked & DRAINING:
@@ -279,10 +283,14 @@ class Connection(asyncio.BufferedProtocol):
             self._answers.append(answer)
         else:
             self._out.extend(frame)
+            self._out_bytes += sum(map(len, frame))
+            if self._out_bytes >= SEND_BYTES:
+                self._send()
 
     def _send(self) -> None:
         out, self._out = self._out, []
-        self._server.sent_bytes += sum(map(len, out))
+        self._server.sent_bytes += self._out_bytes
+        self._out_bytes = 0
         if len(out) == 1:
             self._transport.write(out[0])
         else:

@@ -20,7 +20,7 @@ from gateway.fetch.reader import Fetched, Isolation, Located
 from gateway.kafka.errors import InconsistentTopicId, error_code
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.handlers.fetch_sessions import Plan, Wanted, news
-from gateway.kafka.handlers.leadership import current_leader
+from gateway.kafka.handlers.leadership import current_leader, end_of_epoch
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.fetch import (
     EpochEndOffset,
@@ -32,7 +32,6 @@ from gateway.kafka.protocol.messages.fetch import (
     PartitionData,
 )
 from hot_tier.errors import FencedLeaderEpoch, NotLeader, OffsetOutOfRange, TierlogError
-from hot_tier.ids import LeaderEpoch
 from hot_tier.replication.partition import Partition
 
 NO_OFFSET: Final = -1
@@ -220,7 +219,7 @@ class Fetch:
 
 def _diverging(partition: Partition, wanted: Wanted) -> PartitionData | None:
     """The reader's last epoch ended earlier here than where it stands: it must truncate first (KIP-595)."""
-    epoch, end_offset = partition.log.end_of_epoch(LeaderEpoch(wanted.last_fetched_epoch))
+    epoch, end_offset = end_of_epoch(partition, wanted.last_fetched_epoch)
     if end_offset < 0:
         raise OffsetOutOfRange(f"leader epoch {wanted.last_fetched_epoch} is not known", where=str(partition.tp))
     if epoch >= wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:

@@ -73,10 +73,10 @@ def _known(partition: Partition, timestamp: int, isolation: int, answer: Answer,
         answer.leader_epoch = partition.leader_epoch
     elif timestamp == EARLIEST:
         answer.offset = log.log_start_offset
-        answer.leader_epoch = log.epoch_at(log.log_start_offset)
+        answer.leader_epoch = log.epochs.epoch_at(log.log_start_offset)
     elif timestamp == EARLIEST_LOCAL:
         answer.offset = log.local_log_start_offset
-        answer.leader_epoch = log.epoch_at(log.local_log_start_offset)
+        answer.leader_epoch = log.epochs.epoch_at(log.local_log_start_offset)
     elif timestamp == LATEST_TIERED:
         answer.offset = -1
     else:

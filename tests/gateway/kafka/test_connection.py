@@ -1,0 +1,368 @@
+"""A connection with handlers made for the test: order, blocking, limits, failures, shutdown."""
+
+import asyncio
+import struct
+import time
+from dataclasses import replace
+
+import pytest
+
+from gateway.kafka.apis import Apis
+from gateway.kafka.errors import ErrorCode
+from gateway.kafka.handler import CloseConnection, Handler
+from gateway.kafka.protocol.api_keys import ApiKey
+from gateway.kafka.protocol.messages.api_versions import ApiVersionsRequest
+from gateway.kafka.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from gateway.kafka.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from gateway.kafka.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from gateway.kafka.protocol.messages.produce import ProduceRequest, ProduceResponse
+from gateway.kafka.server import KafkaServer
+from gateway.kafka.settings import KafkaSettings
+from hot_tier.errors import UnknownTopic
+from tests.gateway.kafka.wire import Wire, request_frame
+
+SETTINGS = KafkaSettings(port=0)
+
+
+class Service:
+    """A listener whose handlers the test holds in its hand."""
+
+    def __init__(self, settings=SETTINGS, **functions):
+        self.seen = []
+        ranges = {"produce": (3, 11), "fetch": (4, 17), "heartbeat": (0, 4), "list_offsets": (1, 9)}
+        handlers = {
+            ApiKey[name.upper()]: Handler(*ranges[name], self._noting(name, function))
+            for name, function in functions.items()
+        }
+        self.server = KafkaServer(None, settings, Apis([handlers]))
+
+    def _noting(self, name, function):
+        def noted(request, context):
+            self.seen.append((name, request))
+            return function(request, context)
+
+        return noted
+
+    async def __aenter__(self):
+        self.address = await self.server.start()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.server.stop()
+
+    def connect(self):
+        return Wire(*self.address)
+
+    async def until(self, condition):
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.005)
+
+
+def beat(request, context):
+    return HeartbeatResponse()
+
+
+async def test_pipelined_answers_keep_their_order_whatever_finishes_first():
+    opened = []
+
+    def produce(request, context):
+        future = asyncio.get_running_loop().create_future()
+        opened.append((request.timeout_ms, future))
+        return future
+
+    async with Service(produce=produce) as service, service.connect() as wire:
+        for number in range(5):
+            await wire.send(ProduceRequest(acks=-1, timeout_ms=number), 9)
+        await service.until(lambda: len(opened) == 5)
+        for _, future in reversed(opened):
+            future.set_result(ProduceResponse())
+            await asyncio.sleep(0)
+        for number in range(1, 6):
+            correlation_id, _ = await wire.receive(ApiKey.PRODUCE, 9)
+            assert correlation_id == number
+
+
+async def test_behind_produce_the_next_request_is_handled_behind_others_it_waits():
+    gate = asyncio.Event()
+
+    async def slow_beat(request, context):
+        await gate.wait()
+        return HeartbeatResponse(error_code=1)
+
+    waiting = []
+
+    def produce(request, context):
+        waiting.append(asyncio.get_running_loop().create_future())
+        return waiting[-1]
+
+    async with Service(heartbeat=slow_beat, produce=produce) as service, service.connect() as wire:
+        await wire.send(ProduceRequest(acks=-1), 9)
+        await wire.send(HeartbeatRequest(), 0)
+        await wire.send(HeartbeatRequest(), 0)
+        await service.until(lambda: len(service.seen) == 2)
+        await asyncio.sleep(0.05)
+        assert [name for name, _ in service.seen] == ["produce", "heartbeat"]
+        gate.set()
+        await service.until(lambda: len(service.seen) == 3)
+        waiting[0].set_result(ProduceResponse())
+        assert (await wire.receive(ApiKey.PRODUCE, 9))[0] == 1
+        assert (await wire.receive(ApiKey.HEARTBEAT, 0))[0] == 2
+        assert (await wire.receive(ApiKey.HEARTBEAT, 0))[0] == 3
+
+
+async def test_unanswered_requests_per_connection_are_bounded():
+    waiting = []
+
+    def produce(request, context):
+        waiting.append(asyncio.get_running_loop().create_future())
+        return waiting[-1]
+
+    settings = replace(SETTINGS, max_inflight_requests=4)
+    async with Service(settings, produce=produce) as service, service.connect() as wire:
+        await wire.send_bytes(request_frame(ProduceRequest(acks=-1), 9) * 20)
+        await service.until(lambda: len(waiting) == 4)
+        await asyncio.sleep(0.05)
+        assert len(waiting) == 4
+        for answered in range(20):
+            await service.until(lambda answered=answered: len(waiting) > answered)
+            waiting[answered].set_result(ProduceResponse())
+            await wire.receive(ApiKey.PRODUCE, 9)
+            assert len(waiting) <= answered + 1 + 4
+
+
+async def test_no_answer_where_there_is_none_and_a_closed_connection_where_it_failed():
+    def produce(request, context):
+        if request.timeout_ms == 13:
+            raise CloseConnection
+        return
+
+    async with Service(produce=produce, heartbeat=beat) as service, service.connect() as wire:
+        await wire.send(ProduceRequest(acks=0), 3)
+        await wire.send(ProduceRequest(acks=0), 3)
+        sent = await wire.send(HeartbeatRequest(), 4)
+        assert (await wire.receive(ApiKey.HEARTBEAT, 4))[0] == sent
+        await wire.send(ProduceRequest(acks=0, timeout_ms=13), 3)
+        assert await wire.closed() == b""
+
+
+async def test_a_failing_handler_is_answered_and_the_connection_lives():
+    def broken(request, context):
+        raise RuntimeError("secret detail")
+
+    async def broken_later(request, context):
+        raise UnknownTopic("there is no topic 't'")
+
+    def list_offsets(request, context):
+        return broken(request, context) if request.isolation_level else broken_later(request, context)
+
+    async with Service(list_offsets=list_offsets, heartbeat=lambda *_: {}["no"]) as service, service.connect() as wire:
+        topics = [ListOffsetsTopic("t", [ListOffsetsPartition(3), ListOffsetsPartition(4)])]
+        for isolation, code in ((1, ErrorCode.UNKNOWN_SERVER_ERROR), (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)):
+            answer = await wire.ask(ListOffsetsRequest(isolation_level=isolation, topics=topics), 9)
+            assert [topic.name for topic in answer.topics] == ["t"]
+            assert [(p.partition_index, p.error_code) for p in answer.topics[0].partitions] == [(3, code), (4, code)]
+        assert (await wire.ask(HeartbeatRequest(), 4)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert service.server.unexpected_errors == 2
+
+
+async def test_a_response_that_cannot_be_written_is_an_error_too():
+    def unwritable(request, context):
+        return HeartbeatResponse(throttle_time_ms="soon")
+
+    async with Service(heartbeat=unwritable) as service, service.connect() as wire:
+        assert (await wire.ask(HeartbeatRequest(), 4)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_an_error_that_the_response_has_no_place_for_closes():
+    def broken(request, context):
+        raise UnknownTopic("no")
+
+    async with Service(list_offsets=broken) as service, service.connect() as wire:
+        await wire.send(ListOffsetsRequest(topics=[]), 9)
+        assert await wire.closed() == b""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">i", -1),
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">i", 0),
+        struct.pack(">i", 3) + b"abc",
+        struct.pack(">ihhih", 10, 999, 0, 1, -1),
+        struct.pack(">ihhih", 10, 12, 99, 1, -1),
+        struct.pack(">ihhih", 10, 12, -1, 1, -1),
+        struct.pack(">ihhih", 10, 12, 0, 1, 500),
+        struct.pack(">ihhih2s", 12, 12, 0, 1, 2, b"\xff\xfe"),
+        struct.pack(">ihhihB", 11, 12, 4, 1, -1, 0x80),
+        struct.pack(">ihhihBBB", 13, 12, 4, 1, -1, 1, 0, 100),
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+async def test_what_is_no_request_closes_the_connection(data):
+    async with Service(heartbeat=beat) as service:
+        async with service.connect() as wire:
+            await wire.send_bytes(data)
+            assert await wire.closed() == b""
+        assert service.server.bad_requests == 1
+        async with service.connect() as wire:
+            assert (await wire.ask(HeartbeatRequest(), 4)).error_code == 0
+
+
+async def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
+    async with Service(heartbeat=beat) as service, service.connect() as wire:
+        for version in (0, 3, 4):
+            answer = await wire.ask(ApiVersionsRequest("tests", "1"), version)
+            assert answer.error_code == 0
+            assert [(a.api_key, a.min_version, a.max_version) for a in answer.api_keys] == [(12, 0, 4), (18, 0, 4)]
+        frame = struct.pack(">hhih", 18, 77, 5, -1) + b"\0\x06future\0"
+        await wire.send_bytes(struct.pack(">i", len(frame)) + frame)
+        correlation_id, answer = await wire.receive(ApiKey.API_VERSIONS, 0)
+        assert (correlation_id, answer.error_code) == (5, ErrorCode.UNSUPPORTED_VERSION)
+        assert answer.api_keys[-1].max_version == 4
+
+
+async def test_a_throttled_client_is_not_read_for_so_long():
+    def throttled(request, context):
+        return HeartbeatResponse(throttle_time_ms=300)
+
+    async with Service(heartbeat=throttled) as service, service.connect() as wire:
+        began = time.monotonic()
+        await wire.send(HeartbeatRequest(), 4)
+        await wire.send(HeartbeatRequest(), 4)
+        await wire.receive(ApiKey.HEARTBEAT, 4)
+        assert time.monotonic() - began < 0.25
+        await wire.receive(ApiKey.HEARTBEAT, 4)
+        assert time.monotonic() - began >= 0.29
+
+
+def big_fetch(request, context):
+    data = PartitionData(records=memoryview(bytes(4 * 1024 * 1024)))
+    return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[data])])
+
+
+async def test_a_client_that_does_not_read_is_not_served_further():
+    async with Service(fetch=big_fetch) as service, service.connect() as wire:
+        wire.outgoing.transport.pause_reading()
+        await wire.send_bytes(request_frame(FetchRequest(), 11) * 50)
+        await service.until(lambda: len(service.seen) >= 1)
+        await asyncio.sleep(0.2)
+        handled = len(service.seen)
+        assert handled < 10
+        assert 0 < service.server.buffers.unsent_bytes < 20 * 1024 * 1024
+        wire.outgoing.transport.resume_reading()
+        for _ in range(50):
+            assert len(await wire.receive_bytes()) > 4 * 1024 * 1024
+        assert service.server.buffers.unsent_bytes == 0
+
+
+async def test_a_client_that_never_takes_its_answer_is_closed():
+    settings = replace(SETTINGS, io_timeout_ms=500)
+    async with Service(settings, fetch=big_fetch) as service, service.connect() as wire:
+        wire.outgoing.transport.pause_reading()
+        await wire.send_bytes(request_frame(FetchRequest(), 11) * 5)
+        await service.until(lambda: len(service.server.connections) == 1)
+        await service.until(lambda: not service.server.connections)
+        assert service.server.buffers.unsent_bytes == 0
+
+
+async def test_half_sent_and_idle_connections_are_closed_and_slow_ones_served():
+    settings = replace(SETTINGS, io_timeout_ms=600, connections_max_idle_ms=2500)
+    async with Service(settings, heartbeat=beat) as service:
+        async with service.connect() as half, service.connect() as silent, service.connect() as slow:
+            frame = request_frame(HeartbeatRequest("g"), 4)
+            began = time.monotonic()
+            await half.send_bytes(frame[:7])
+            await slow.send_bytes(frame[:9])
+            await asyncio.sleep(0.3)
+            await slow.send_bytes(frame[9:])
+            assert (await slow.receive(ApiKey.HEARTBEAT, 4))[1].error_code == 0
+            assert await half.closed() == b""
+            assert time.monotonic() - began < 2.4
+            assert await silent.closed() == b""
+        assert not service.server.connections
+
+
+async def test_connections_are_limited_per_host_and_in_all():
+    for settings in (replace(SETTINGS, max_connections=2), replace(SETTINGS, max_connections_per_ip=2)):
+        async with Service(settings, heartbeat=beat) as service:
+            async with service.connect() as one, service.connect() as two:
+                await one.ask(HeartbeatRequest(), 4)
+                await two.ask(HeartbeatRequest(), 4)
+                async with service.connect() as three:
+                    assert await three.closed() == b""
+                assert service.server.refused == 1
+            await service.until(lambda: not service.server.connections)
+            async with service.connect() as again:
+                await again.ask(HeartbeatRequest(), 4)
+
+
+async def test_a_plain_future_is_cancelled_when_the_client_leaves_and_a_coroutine_is_not():
+    waiting = []
+    finished = asyncio.Event()
+    gate = asyncio.Event()
+
+    def fetch(request, context):
+        waiting.append(asyncio.get_running_loop().create_future())
+        return waiting[0]
+
+    async def slow(request, context):
+        await gate.wait()
+        finished.set()
+        return HeartbeatResponse()
+
+    async with Service(fetch=fetch, heartbeat=slow) as service:
+        async with service.connect() as wire, service.connect() as other:
+            await wire.send(FetchRequest(), 4)
+            await other.send(HeartbeatRequest(), 4)
+            await service.until(lambda: len(service.seen) == 2)
+            # A paused socket shows no end of file; the listener's own end of it does.
+            for connection in tuple(service.server.connections):
+                connection.abort("test")
+        await service.until(lambda: waiting[0].cancelled())
+        gate.set()
+        async with asyncio.timeout(5):
+            await finished.wait()
+
+
+async def test_shutdown_answers_what_is_at_work_and_does_not_wait_for_long_polls():
+    gate = asyncio.Event()
+
+    async def slow(request, context):
+        await gate.wait()
+        return HeartbeatResponse(error_code=27)
+
+    def poll(request, context):
+        return asyncio.get_running_loop().create_future()
+
+    service = Service(heartbeat=slow, fetch=poll)
+    await service.__aenter__()
+    async with service.connect() as wire, service.connect() as poller:
+        await wire.send(HeartbeatRequest(), 4)
+        await poller.send(FetchRequest(), 4)
+        await service.until(lambda: len(service.seen) == 2)
+        stopping = asyncio.create_task(service.server.stop())
+        await asyncio.sleep(0.05)
+        with pytest.raises(OSError):
+            async with service.connect() as late:
+                await late.ask(HeartbeatRequest(), 4)
+        gate.set()
+        assert (await wire.receive(ApiKey.HEARTBEAT, 4))[1].error_code == 27
+        assert await wire.closed() == b""
+        assert await poller.closed() == b""
+        async with asyncio.timeout(2):
+            await stopping
+
+
+async def test_requests_in_the_smallest_pieces():
+    async with Service(heartbeat=beat) as service, service.connect() as wire:
+        frame = request_frame(HeartbeatRequest("group", 1, "member"), 4, correlation_id=9)
+        for byte in frame * 3:
+            wire.outgoing.write(bytes([byte]))
+            await asyncio.sleep(0)
+        for _ in range(3):
+            assert (await wire.receive(ApiKey.HEARTBEAT, 4))[0] == 9
+        assert [request.group_id for _, request in service.seen] == ["group"] * 3

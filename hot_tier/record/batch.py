@@ -18,7 +18,7 @@ slices to look at a header.
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypedDict, Unpack
 
 from hot_tier.errors import CorruptBatch
 from hot_tier.record.crc import crc32c
@@ -42,6 +42,7 @@ _CRC: Final = Struct(">I")
 _BASE_OFFSET: Final = Struct(">q")
 
 _EPOCH_AT: Final = 12
+MAGIC_AT: Final = 16  # in the older formats too
 _CRC_AT: Final = 17
 CRC_COVERED_FROM: Final = 21
 _ATTRIBUTES_AT: Final = 21
@@ -136,14 +137,12 @@ def stamp_append_time(buffer: WriteBuffer, now_ms: int, position: int = 0) -> No
 def set_max_timestamp(buffer: WriteBuffer, header: BatchHeader, max_timestamp: int, position: int = 0) -> None:
     """Writes the batch's greatest timestamp, and the CRC that follows from it."""
     _TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, max_timestamp)
-    with memoryview(buffer) as view:
-        checksum = crc32c(view[position + CRC_COVERED_FROM : position + header.size])
-    _CRC.pack_into(buffer, position + _CRC_AT, checksum)
+    _write_crc(buffer, position, header.size)
 
 
 def check_crc(buffer: ReadBuffer, header: BatchHeader, position: int = 0) -> None:
     """Raises CorruptBatch unless the whole batch is there, of format 2, and its CRC is the header's."""
-    end = position + header.size
+    end = position + header.batch_length + LENGTH_OVERHEAD
     if header.magic != MAGIC:
         raise CorruptBatch(f"message format {header.magic}", where=f"byte {position}")
     if end > len(buffer):
@@ -186,50 +185,62 @@ def whole_batches_bytes(buffer: ReadBuffer) -> int:
     return position
 
 
-def write_batch(
-    records: ReadBuffer,
-    *,
-    codec: int,
-    record_count: int,
-    last_offset_delta: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    base_offset: int = 0,
-    leader_epoch: int = -1,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    log_append_time: bool = False,
-    transactional: bool = False,
-    control: bool = False,
-) -> bytearray:
-    """A whole batch around `records`, which are encoded and compressed already."""
-    attributes = (
-        codec
-        | (LOG_APPEND_TIME if log_append_time else 0)
-        | (TRANSACTIONAL if transactional else 0)
-        | (CONTROL if control else 0)
-    )
-    batch = bytearray(HEADER_BYTES + len(records))
-    batch[HEADER_BYTES:] = records
+class HeaderFields(TypedDict, total=False):
+    """What a new header says; whatever is left out is 0 for counts, -1 for ids, False for flags."""
+
+    base_offset: int
+    leader_epoch: int
+    codec: int
+    log_append_time: bool
+    transactional: bool
+    control: bool
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+
+def write_header(buffer: WriteBuffer, batch_bytes: int, position: int = 0, **fields: Unpack[HeaderFields]) -> None:
+    """Writes header and CRC of a batch of `batch_bytes` at `position`, whose records are there already."""
+    attributes = fields.get("codec", 0)
+    if fields.get("log_append_time"):
+        attributes |= LOG_APPEND_TIME
+    if fields.get("transactional"):
+        attributes |= TRANSACTIONAL
+    if fields.get("control"):
+        attributes |= CONTROL
     _HEADER.pack_into(
-        batch,
-        0,
-        base_offset,
-        len(batch) - LENGTH_OVERHEAD,
-        leader_epoch,
+        buffer,
+        position,
+        fields.get("base_offset", 0),
+        batch_bytes - LENGTH_OVERHEAD,
+        fields.get("leader_epoch", -1),
         MAGIC,
         0,
         attributes,
-        last_offset_delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        record_count,
+        fields.get("last_offset_delta", 0),
+        fields.get("base_timestamp", 0),
+        fields.get("max_timestamp", 0),
+        fields.get("producer_id", -1),
+        fields.get("producer_epoch", -1),
+        fields.get("base_sequence", -1),
+        fields.get("record_count", 0),
     )
-    with memoryview(batch) as view:
-        checksum = crc32c(view[CRC_COVERED_FROM:])
-    _CRC.pack_into(batch, _CRC_AT, checksum)
+    _write_crc(buffer, position, batch_bytes)
+
+
+def write_batch(records: ReadBuffer, **fields: Unpack[HeaderFields]) -> bytearray:
+    """A whole batch around `records`, which are encoded and compressed already."""
+    batch = bytearray(HEADER_BYTES)
+    batch += records
+    write_header(batch, len(batch), **fields)
     return batch
+
+
+def _write_crc(buffer: WriteBuffer, position: int, batch_bytes: int) -> None:
+    with memoryview(buffer) as view:
+        checksum = crc32c(view[position + CRC_COVERED_FROM : position + batch_bytes])
+    _CRC.pack_into(buffer, position + _CRC_AT, checksum)

@@ -111,16 +111,24 @@ def _intrinsic(function: Callable[..., Any]) -> Any:
 
 
 @_intrinsic
+def _pointer(typing_context, array):  # type: ignore[no-untyped-def]
+    """Where the array's items are. Kernels work on these: indexing an array wraps negative indexes around,
+    and handing one to an inlined part counts references atomically; both cost more than the work itself."""
+
+    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return context.make_array(signature.args[0])(context, builder, arguments[0]).data
+
+    return types.CPointer(array.dtype)(array), codegen  # type: ignore[no-untyped-call]
+
+
+@_intrinsic
 def _copy(typing_context, target, target_at, source, source_at, length):  # type: ignore[no-untyped-def]
-    """memcpy from array to array; a loop over bytes is three times slower, for want of a no-alias promise."""
+    """memcpy between two pointers; a loop over bytes is slower, for want of a promise that they do not overlap."""
 
     def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         target, target_at, source, source_at, length = arguments
-        target_type, _, source_type, _, _ = signature.args
-        to = context.make_array(target_type)(context, builder, target).data
-        of = context.make_array(source_type)(context, builder, source).data
-        to_at, of_at = builder.gep(to, [target_at]), builder.gep(of, [source_at])
-        cgutils.raw_memcpy(builder, to_at, of_at, length, length.type(1))  # type: ignore[no-untyped-call]
+        to, of = builder.gep(target, [target_at]), builder.gep(source, [source_at])
+        cgutils.raw_memcpy(builder, to, of, length, length.type(1))  # type: ignore[no-untyped-call]
         return context.get_dummy_value()
 
     return types.void(target, types.int64, source, types.int64, types.int64), codegen
@@ -260,6 +268,7 @@ def walk_records(data, start, count, base_timestamp, least_timestamp, greatest_t
     """
     position = start
     size = np.int64(data.shape[0])
+    data = _pointer(data)
     max_timestamp = np.int64(-1)
     for index in range(count):
         status, end, timestamp_delta, offset_delta, key_length, _, _, _, headers, position = _read_record(
@@ -326,6 +335,12 @@ def decode_records(  # type: ignore[no-untyped-def]
     Headers are only checked and counted here; `headers_at` says for `decode_headers` where each row's begin.
     Returns the status, and the section and the record it is about.
     """
+    data = _pointer(data)
+    offsets, timestamps = _pointer(offsets), _pointer(timestamps)
+    timestamp_types, leader_epochs = _pointer(timestamp_types), _pointer(leader_epochs)
+    key_ends, keys, key_bits = _pointer(key_ends), _pointer(keys), _pointer(key_bits)
+    value_ends, values, value_bits = _pointer(value_ends), _pointer(values), _pointer(value_bits)
+    header_ends, header_bits, headers_at = _pointer(header_ends), _pointer(header_bits), _pointer(headers_at)
     row = totals[ROWS]
     key_end = totals[KEY_BYTES]
     value_end = totals[VALUE_BYTES]
@@ -438,6 +453,9 @@ def decode_headers(  # type: ignore[no-untyped-def]
 ):
     """The headers of rows that `decode_records` has found in `data`, and found to be sound."""
     size = np.int64(data.shape[0])
+    data = _pointer(data)
+    key_ends, keys, key_bits = _pointer(key_ends), _pointer(keys), _pointer(key_bits)
+    value_ends, values, value_bits = _pointer(value_ends), _pointer(values), _pointer(value_bits)
     for row in range(first_row, end_row):
         position = headers_at[row]
         for header in range(header_ends[row], header_ends[row + 1]):
@@ -485,14 +503,14 @@ def _write_varint(out, position, value):  # type: ignore[no-untyped-def]
 
 
 @_inlined
-def _is_null(bits, index):  # type: ignore[no-untyped-def]
-    """An empty bitmap means that nothing is null, as in Arrow."""
-    return bits.shape[0] != 0 and not bits[index >> 3] >> (index & 7) & 1
+def _is_null(bits, bit, index):  # type: ignore[no-untyped-def]
+    """By the bitmap that has the first row's bit at `bit`; -1 for a column without nulls."""
+    return bit >= 0 and not bits[(bit + index) >> 3] >> ((bit + index) & 7) & 1
 
 
 @_inlined
-def _field_length(ends, bits, bit_offset, index):  # type: ignore[no-untyped-def]
-    if _is_null(bits, bit_offset + index):
+def _field_length(ends, bits, bit, index):  # type: ignore[no-untyped-def]
+    if _is_null(bits, bit, index):
         return np.int64(-1)
     return np.int64(ends[index + 1]) - np.int64(ends[index])
 
@@ -549,8 +567,14 @@ def encode_records(  # type: ignore[no-untyped-def]
     """Writes the rows as records of one batch that starts with `first_row`; returns the bytes written.
 
     `out` must have room for `MOST_RECORD_OVERHEAD` a row and `MOST_HEADER_OVERHEAD` a header beside the data.
-    `…_bit` is where in a bitmap the first row stands.
+    `…_bit` is where in its bitmap the first row's bit stands; -1 for a column without nulls.
     """
+    out, offsets, timestamps = _pointer(out), _pointer(offsets), _pointer(timestamps)
+    key_ends, keys, key_bits = _pointer(key_ends), _pointer(keys), _pointer(key_bits)
+    value_ends, values, value_bits = _pointer(value_ends), _pointer(values), _pointer(value_bits)
+    header_ends, header_bits = _pointer(header_ends), _pointer(header_bits)
+    name_ends, names, name_bits = _pointer(name_ends), _pointer(names), _pointer(name_bits)
+    content_ends, contents, content_bits = _pointer(content_ends), _pointer(contents), _pointer(content_bits)
     position = np.int64(0)
     for row in range(first_row, end_row):
         timestamp_delta = timestamps[row] - timestamps[first_row]
@@ -566,7 +590,7 @@ def encode_records(  # type: ignore[no-untyped-def]
         )
         first_header = np.int64(header_ends[row])
         end_header = np.int64(header_ends[row + 1])
-        if _is_null(header_bits, header_bit + row):
+        if _is_null(header_bits, header_bit, row):
             end_header = first_header
         for header in range(first_header, end_header):
             length += _field_bytes(_field_length(name_ends, name_bits, name_bit, header))

@@ -21,16 +21,22 @@ from hot_tier.errors import (
     UnsupportedBatch,
 )
 from hot_tier.record.batch import (
+    CODEC_MASK,
+    CONTROL,
     DELETE_HORIZON,
     HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
     MAGIC,
+    MAGIC_AT,
+    TRANSACTIONAL,
     BatchHeader,
     ReadBuffer,
     check_crc,
     read_header,
     set_max_timestamp,
 )
-from hot_tier.record.compression import Codec, decompress
+from hot_tier.record.compression import CODEC_HINT, Codec, decompress
 
 NO_TIMESTAMP: Final = -1
 MAX_TIMESTAMP_MS: Final = 2**63 // 1000 - 1  # beyond it the archive's microseconds do not fit 64 bits
@@ -61,15 +67,16 @@ def validate_produced(batch: memoryview, limits: BatchLimits, now_ms: int) -> Ba
 
     Raises CorruptBatch, InvalidRecord (InvalidTimestamp), BatchTooLarge or UnsupportedBatch.
     """
-    header = read_header(batch)
-    if header.magic != MAGIC:
-        raise UnsupportedBatch(f"message format {header.magic}", hint="clients from Apache Kafka 0.11 on send format 2")
-    if header.size > limits.max_bytes:
-        raise BatchTooLarge(
-            f"batch of {header.size} bytes, the topic takes {limits.max_bytes}", hint="see max.message.bytes"
+    if len(batch) > MAGIC_AT and batch[MAGIC_AT] < MAGIC:
+        raise UnsupportedBatch(
+            f"message format {batch[MAGIC_AT]}", hint="clients from Apache Kafka 0.11 on send format 2"
         )
-    if header.size < len(batch):
-        raise InvalidRecord(f"{len(batch) - header.size} bytes follow the batch", hint="send one batch")
+    header = read_header(batch)
+    size = header.batch_length + LENGTH_OVERHEAD
+    if size > limits.max_bytes:
+        raise BatchTooLarge(f"batch of {size} bytes, the topic takes {limits.max_bytes}", hint="see max.message.bytes")
+    if size < len(batch):
+        raise InvalidRecord(f"{len(batch) - size} bytes follow the batch", hint="send one batch")
     check_crc(batch, header)
     _check_header(header)
 
@@ -77,9 +84,10 @@ def validate_produced(batch: memoryview, limits: BatchLimits, now_ms: int) -> Ba
     if not limits.log_append_time:
         least = max(least, now_ms - limits.timestamp_before_max_ms)
         greatest = min(greatest, now_ms + limits.timestamp_after_max_ms)
-    for timestamp in (header.base_timestamp, header.max_timestamp):
-        if timestamp != NO_TIMESTAMP and not least <= timestamp <= greatest:
-            raise _bad_timestamp(0, timestamp, least, greatest)
+    if header.base_timestamp < NO_TIMESTAMP:
+        raise _bad_timestamp(0, header.base_timestamp, least, greatest)
+    if header.max_timestamp != NO_TIMESTAMP and not least <= header.max_timestamp <= greatest:
+        raise _bad_timestamp(header.record_count - 1, header.max_timestamp, least, greatest)
     if limits.depth == "full":
         max_timestamp = _walk(batch, header, limits, least, greatest)
         if max_timestamp != header.max_timestamp:
@@ -89,18 +97,19 @@ def validate_produced(batch: memoryview, limits: BatchLimits, now_ms: int) -> Ba
 
 
 def _check_header(header: BatchHeader) -> None:
-    if header.codec > Codec.ZSTD:
-        raise UnsupportedBatch(f"no compression codec {header.codec}", hint="0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd")
-    if header.base_offset != 0:
+    attributes, count = header.attributes, header.record_count
+    if attributes & CODEC_MASK > Codec.ZSTD:
+        raise UnsupportedBatch(f"no compression codec {header.codec}", hint=CODEC_HINT)
+    if header.base_offset:
         raise InvalidRecord(f"base offset {header.base_offset}", hint="producers send 0; the broker assigns")
-    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
-        raise CorruptBatch(f"{header.record_count} records with a last offset delta of {header.last_offset_delta}")
-    if header.is_control or header.attributes & DELETE_HORIZON:
+    if count < 1 or header.last_offset_delta != count - 1:
+        raise CorruptBatch(f"{count} records with a last offset delta of {header.last_offset_delta}")
+    if attributes & (CONTROL | DELETE_HORIZON):
         raise InvalidRecord("control batches and delete horizons are the broker's to write")
-    if header.log_append_time:
+    if attributes & LOG_APPEND_TIME:
         raise InvalidTimestamp("timestamp type LogAppendTime", hint="producers send CreateTime")
     if header.producer_id < 0:
-        if header.is_transactional:
+        if attributes & TRANSACTIONAL:
             raise InvalidRecord("a transactional batch without a producer id")
     elif header.producer_epoch < 0 or header.base_sequence < 0:
         raise InvalidRecord(

@@ -63,6 +63,4 @@ class BodyReader:
         self.buffered_bytes -= size
 
     def _too_large(self, limit: int) -> Problem:
-        return Problem(
-            BODY_TOO_LARGE, f"the body is longer than {limit} bytes", extra={"max_bytes": limit}, close=True
-        )
+        return Problem(BODY_TOO_LARGE, f"the body is longer than {limit} bytes", extra={"max_bytes": limit}, close=True)

@@ -106,7 +106,11 @@ def read_document(model: type[BaseModel], raw: bytes) -> BaseModel:
     if found[0]["type"] == "json_invalid":
         raise Problem(BAD_JSON, found[0]["msg"])
     places = [
-        {"pointer": "".join(f"/{part}" for part in each["loc"]), "detail": each["msg"]} for each in found[:20]
+        {
+            "pointer": "".join(f"/{part}" for part in each["loc"]),
+            "detail": each["msg"].removeprefix("Value error, "),
+        }
+        for each in found[:20]
     ]
     first = places[0]
     raise Problem(BAD_DOCUMENT, f"{first['pointer'] or 'the document'}: {first['detail']}", extra={"errors": places})

@@ -8,13 +8,14 @@ is silently ignored costs someone an afternoon.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
 from aiohttp import web
 
 from gateway.http.problems import BAD_PARAMETER, Problem
 
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
@@ -93,7 +94,7 @@ def parse_time(text: str) -> int:
         moment = datetime.fromisoformat(iso)
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
-        return max(0, int(moment.timestamp() * 1000))
+        return max(0, (moment - EPOCH) // timedelta(milliseconds=1))
     except (ValueError, OverflowError):
         raise ValueError(
             f"must be a time as 2025-06-01T12:00:00Z or as milliseconds since 1970, not {text!r}"
@@ -152,9 +153,7 @@ PARTITION: Final = Parameter(
     whole_number(0, INT32_MAX),
     required=True,
 )
-GROUP: Final = Parameter(
-    "group", "path", "The consumer group's name.", GROUP_NAME_SCHEMA, group_name, required=True
-)
+GROUP: Final = Parameter("group", "path", "The consumer group's name.", GROUP_NAME_SCHEMA, group_name, required=True)
 CLIENT_ID: Final = Parameter(
     "X-Client-Id",
     "header",

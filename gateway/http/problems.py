@@ -57,9 +57,7 @@ class Problem(Exception):
         self.close = close
 
 
-BAD_REQUEST: Final = Kind(
-    400, "bad-request", "The request is malformed", "Compare the request with /openapi.json."
-)
+BAD_REQUEST: Final = Kind(400, "bad-request", "The request is malformed", "Compare the request with /openapi.json.")
 BAD_PARAMETER: Final = Kind(
     400, "bad-parameter", "A parameter is missing or wrong", "Correct the parameter that `detail` names."
 )
@@ -67,13 +65,18 @@ BAD_JSON: Final = Kind(400, "bad-json", "The body is not JSON", "Send one JSON d
 BAD_DOCUMENT: Final = Kind(
     400, "bad-document", "The body does not have the expected shape", "Correct the members that `errors` names."
 )
-NOT_FOUND: Final = Kind(404, "not-found", "There is nothing at this address", "The addresses are listed in /openapi.json.")
+NOT_FOUND: Final = Kind(
+    404, "not-found", "There is nothing at this address", "The addresses are listed in /openapi.json."
+)
 WRONG_METHOD: Final = Kind(405, "wrong-method", "The method does not apply here", "Use one of the methods in `Allow`.")
 NOT_ACCEPTABLE: Final = Kind(
     406, "not-acceptable", "No representation matches Accept", "Accept one of the media types that `detail` lists."
 )
 BODY_TIMEOUT: Final = Kind(
-    408, "body-timeout", "The body did not arrive in time", "Send the whole body at once, or split it into smaller requests."
+    408,
+    "body-timeout",
+    "The body did not arrive in time",
+    "Send the whole body at once, or split it into smaller requests.",
 )
 BODY_TOO_LARGE: Final = Kind(413, "body-too-large", "The body is too large", "Send less in one request.")
 WRONG_MEDIA_TYPE: Final = Kind(
@@ -95,13 +98,23 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
     {
         errors.CorruptBatch: Kind(400, "corrupt-batch", "The record batch is damaged", "Send it again."),
         errors.InvalidRecord: Kind(
-            409, "invalid-record", "The topic does not take this record", "Give the record what the topic's settings ask for."
+            409,
+            "invalid-record",
+            "The topic does not take this record",
+            "Give the record what the topic's settings ask for.",
         ),
         errors.BatchTooLarge: Kind(
-            413, "message-too-large", "The message is too large", "Send a smaller one, or raise the topic's max.message.bytes."
+            413,
+            "message-too-large",
+            "The message is too large",
+            "Send a smaller one, or raise the topic's max.message.bytes.",
         ),
-        errors.UnsupportedBatch: Kind(400, "unsupported-batch", "The record format is not served", "Use record batches v2."),
-        errors.OutOfOrderSequence: Kind(409, "out-of-order-sequence", "A batch is missing before this one", "Send it first."),
+        errors.UnsupportedBatch: Kind(
+            400, "unsupported-batch", "The record format is not served", "Use record batches v2."
+        ),
+        errors.OutOfOrderSequence: Kind(
+            409, "out-of-order-sequence", "A batch is missing before this one", "Send it first."
+        ),
         errors.ProducerFenced: Kind(
             409, "producer-fenced", "A newer instance of this producer is writing", "Stop the older instance."
         ),
@@ -123,13 +136,22 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
         ),
         errors.TopicExists: Kind(409, "topic-exists", "The topic exists already", "Use it, or choose another name."),
         errors.InvalidTopicName: Kind(
-            400, "invalid-topic-name", "This cannot be a topic's name", "Use 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'."
+            400,
+            "invalid-topic-name",
+            "This cannot be a topic's name",
+            "Use 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'.",
         ),
         errors.InvalidPartitions: Kind(
-            409, "invalid-partitions", "The topic cannot have so many partitions", "Partitions can be added, never removed."
+            409,
+            "invalid-partitions",
+            "The topic cannot have so many partitions",
+            "Partitions can be added, never removed.",
         ),
         errors.InvalidReplication: Kind(
-            409, "invalid-replication", "The replicas cannot be placed", "Ask for at most as many replicas as there are brokers."
+            409,
+            "invalid-replication",
+            "The replicas cannot be placed",
+            "Ask for at most as many replicas as there are brokers.",
         ),
         errors.InvalidConfig: Kind(
             409, "invalid-config", "These settings cannot be used together", "Correct the setting that `detail` names."
@@ -140,13 +162,17 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
         errors.NotEnoughReplicas: Kind(
             503, "not-enough-replicas", "Too few replicas are in sync", "Try again once more brokers are up."
         ),
-        errors.StorageFailure: Kind(503, "storage-failure", "The disk failed", "Have an operator look at the node's disk."),
+        errors.StorageFailure: Kind(
+            503, "storage-failure", "The disk failed", "Have an operator look at the node's disk."
+        ),
         errors.DiskFull: Kind(
             507, "disk-full", "The disk is full", "Free room on the data directory's disk, or shorten retention."
         ),
         errors.MetadataUnavailable: Kind(503, "metadata-unavailable", "Cluster metadata does not answer", RETRY),
         errors.MetadataConflict: Kind(503, "metadata-conflict", "Another change came first", RETRY),
-        errors.InvalidRequest: Kind(400, "bad-request", "The request contradicts itself", "Correct what `detail` names."),
+        errors.InvalidRequest: Kind(
+            400, "bad-request", "The request contradicts itself", "Correct what `detail` names."
+        ),
         groups.CoordinatorLoading: Kind(503, "coordinator-loading", "Group offsets are being read back", RETRY),
         groups.CoordinatorNotAvailable: Kind(503, "coordinator-not-available", "No group coordinator", RETRY),
         groups.NotCoordinator: Kind(503, "not-coordinator", "Another broker coordinates this group", RETRY),
@@ -158,13 +184,18 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
             409, "group-not-empty", "The group has members", "Stop its consumers first, or commit through them."
         ),
         groups.OffsetMetadataTooLarge: Kind(409, "metadata-too-large", "The metadata is too long", "Shorten it."),
-        groups.InvalidCommitOffset: Kind(400, "bad-parameter", "An offset is never negative", "Commit an offset from 0 on."),
+        groups.InvalidCommitOffset: Kind(
+            400, "bad-parameter", "An offset is never negative", "Commit an offset from 0 on."
+        ),
         groups.GroupSubscribedToTopic: Kind(
             409, "group-subscribed", "A member of the group reads this topic", "Stop the group's consumers first."
         ),
         groups.RebalanceInProgress: Kind(503, "rebalance-in-progress", "The group is rebalancing", RETRY),
         groups.GroupError: Kind(
-            409, "group-refused", "The consumer group refuses this", "Stop the group's consumers first, or act through them."
+            409,
+            "group-refused",
+            "The consumer group refuses this",
+            "Stop the group's consumers first, or act through them.",
         ),
     }
 )

@@ -22,16 +22,16 @@ class HttpSettings:
     max_batch_bytes: int = field(
         default=16 * 1024 * 1024, metadata={"doc": "Longest body of a request that carries many messages."}
     )
-    max_document_bytes: int = field(
-        default=256 * 1024, metadata={"doc": "Longest body of any other request."}
-    )
+    max_document_bytes: int = field(default=256 * 1024, metadata={"doc": "Longest body of any other request."})
     max_buffered_bytes: int = field(
         default=256 * 1024 * 1024,
         metadata={"doc": "Request bodies held in memory over all connections; beyond it requests are answered 503."},
     )
     header_timeout_ms: int = field(
         default=10_000,
-        metadata={"doc": "A new connection that is silent, or a request whose headers are not whole, for so long is closed."},
+        metadata={
+            "doc": "A new connection that is silent, or a request whose headers are not whole, for so long is closed."
+        },
     )
     body_timeout_ms: int = field(
         default=30_000, metadata={"doc": "A request body that is not whole after so long is answered 408 and closed."}
@@ -54,13 +54,15 @@ class HttpSettings:
     max_wait_ms: int = field(default=60_000, metadata={"doc": "Longest time that `wait_ms` may ask for."})
     max_deliveries: int = field(
         default=5,
-        metadata={"doc": "Failed deliveries of one record to one group after which it is dead-lettered; 0: never by itself."},
+        metadata={
+            "doc": "Failed deliveries of one record to one group after which it is dead-lettered; 0: never by itself."
+        },
     )
     redelivery_after_ms: int = field(
         default=30_000,
         metadata={
-            "doc": "A group that reads the same uncommitted record again after at least so long has failed to handle it; "
-            "0: only failures that a consumer reports are counted."
+            "doc": "A group that reads the same uncommitted record again after at least so long has failed to "
+            "handle it; 0: only failures that a consumer reports are counted."
         },
     )
 

@@ -1,0 +1,152 @@
+"""/metrics: what the parts of the node count, in Prometheus's words, read when it is asked for.
+
+Nothing here is on the path of a request: the hot parts keep plain numbers, and this walks over them. Names are
+`tierlog_<part>_<what>_<unit>`; a counter ends in `_total`.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+if TYPE_CHECKING:
+    from gateway.http.api import Api
+    from gateway.kafka.server import KafkaServer
+
+MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_process = ProcessCollector(registry=None)
+
+
+def collect(api: "Api") -> list[Metric]:
+    """All figures as of now; quick enough for the loop, even with thousands of partitions."""
+    return [
+        *_node(api),
+        *_partitions(api),
+        *_groups(api),
+        *_http(api),
+        *([] if api.kafka is None else _kafka(api.kafka)),
+        *_process.collect(),
+    ]
+
+
+class _Collected(Collector):
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+def render(metrics: list[Metric]) -> bytes:
+    """The text; slow enough, with thousands of partitions, for a thread."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collected(metrics))
+    return generate_latest(registry)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value)
+
+
+def _node(api: "Api") -> Iterator[Metric]:
+    yield InfoMetricFamily("tierlog_build", "The version that runs.", {"version": version("tierlog")})
+    yield _gauge("tierlog_topics", "Topics in the cluster.", sum(1 for _ in api.node.image.topics()))
+    yield _gauge("tierlog_brokers", "Brokers in the cluster.", len(api.node.image.brokers()))
+    yield _counter(
+        "tierlog_dead_letters_total", "Records that this node has dead-lettered.", api.dead_letters.dead_lettered
+    )
+
+
+def _partitions(api: "Api") -> Iterator[Metric]:
+    labels = ["topic", "partition"]
+    start = GaugeMetricFamily("tierlog_partition_log_start_offset", "The oldest offset.", labels=labels)
+    committed = GaugeMetricFamily("tierlog_partition_high_watermark", "End of what is committed.", labels=labels)
+    end = GaugeMetricFamily("tierlog_partition_log_end_offset", "The next offset.", labels=labels)
+    size = GaugeMetricFamily("tierlog_partition_size_bytes", "Bytes on local disk.", labels=labels)
+    segments = GaugeMetricFamily("tierlog_partition_segments", "Segments on local disk.", labels=labels)
+    in_bytes: dict[str, int] = defaultdict(int)
+    in_batches: dict[str, int] = defaultdict(int)
+    flushes = 0
+    for partition in api.node.partitions:
+        log = partition.log
+        values = [partition.tp.topic, str(partition.tp.partition)]
+        start.add_metric(values, log.log_start_offset)
+        committed.add_metric(values, partition.high_watermark)
+        end.add_metric(values, log.log_end_offset)
+        size.add_metric(values, log.size_bytes)
+        segments.add_metric(values, log.segment_count)
+        in_bytes[partition.tp.topic] += log.appended_bytes
+        in_batches[partition.tp.topic] += log.appended_batches
+        flushes += log.flushes
+    yield from (start, committed, end, size, segments)
+    yield _by_topic("tierlog_topic_in_bytes_total", "Bytes of record batches written.", in_bytes)
+    yield _by_topic("tierlog_topic_in_batches_total", "Record batches written.", in_batches)
+    yield _counter("tierlog_log_flushes_total", "Syncs of logs to the disk.", flushes)
+
+
+def _by_topic(name: str, text: str, values: dict[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=["topic"])
+    for topic, value in values.items():
+        family.add_metric([topic], value)
+    return family
+
+
+def _groups(api: "Api") -> Iterator[Metric]:
+    return iter(())
+
+
+def _http(api: "Api") -> Iterator[Metric]:
+    requests = CounterMetricFamily("tierlog_http_requests_total", "Requests answered.", labels=["operation", "status"])
+    seconds = HistogramMetricFamily(
+        "tierlog_http_request_seconds", "From headers to answer; long polls included.", labels=["operation"]
+    )
+    for operation, timer in api.metrics.timers.items():
+        for status, count in timer.by_status.items():
+            requests.add_metric([operation, str(status)], count)
+        if timer.by_status:
+            seconds.add_metric([operation], list(timer.cumulative()), timer.total_s)
+    yield from (requests, seconds)
+    yield _counter("tierlog_http_messages_in_total", "Messages written through HTTP.", api.producer.messages)
+    yield _counter("tierlog_http_batches_in_total", "Record batches they became.", api.producer.batches)
+    yield _counter(
+        "tierlog_http_throttled_seconds_total", "Delay of answers for quotas.", api.metrics.throttled_ms / 1000
+    )
+    yield _gauge("tierlog_http_long_polls", "Reads that wait for records now.", api.metrics.long_polls)
+    yield _gauge("tierlog_http_buffered_bytes", "Request bodies in memory now.", api.bodies.buffered_bytes)
+    if api.server is not None:
+        yield _gauge("tierlog_http_connections", "Open connections.", api.server.connections)
+        yield _counter(
+            "tierlog_http_refused_connections_total",
+            "Connections refused because there were too many.",
+            api.server.refused_connections,
+        )
+
+
+def _kafka(server: "KafkaServer") -> Iterator[Metric]:
+    requests = CounterMetricFamily("tierlog_kafka_requests_total", "Requests received.", labels=["api", "version"])
+    for route in server.apis.routes():
+        requests.add_metric([route.api_key.name.lower(), str(route.version)], route.requests)
+    yield requests
+    yield _gauge("tierlog_kafka_connections", "Open connections.", len(server.connections))
+    yield _counter("tierlog_kafka_accepted_connections_total", "Connections accepted.", server.accepted)
+    yield _counter("tierlog_kafka_refused_connections_total", "Connections over a limit.", server.refused)
+    yield _counter("tierlog_kafka_received_bytes_total", "Bytes of requests.", server.received_bytes)
+    yield _counter("tierlog_kafka_sent_bytes_total", "Bytes of responses.", server.sent_bytes)
+    yield _counter("tierlog_kafka_bad_requests_total", "Requests that could not be read.", server.bad_requests)
+    yield _counter("tierlog_kafka_errors_total", "Requests that failed unexpectedly.", server.unexpected_errors)

@@ -1,0 +1,133 @@
+"""Records as the API shows them: JSON objects, NDJSON lines, Arrow batches.
+
+Keys and header values are text when they are UTF-8, else base64 with a note of it; values are always base64, so that a
+reader never has to guess. An object has exactly the members of `schemas.Message`.
+"""
+
+import asyncio
+import io
+from base64 import b64encode
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gateway.record_stream import DECODE_ON_LOOP, Chunk
+from hot_tier.record.columns import HEADERS_TYPE, RecordColumns
+from hot_tier.record.records import Record
+
+_COLUMNS: "Final[list[pa.Field[Any]]]" = [
+    pa.field("offset", pa.int64(), nullable=False),
+    pa.field("timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+    pa.field("timestampType", pa.int32(), nullable=False),
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("headers", HEADERS_TYPE),
+    pa.field("leaderEpoch", pa.int32(), nullable=False),
+]
+ARROW_SCHEMA: Final = pa.schema(_COLUMNS)
+"""The columns of the archive."""
+
+
+def message(record: Record) -> dict[str, Any]:
+    shown: dict[str, Any] = {"offset": record.offset}
+    _show(shown, "key", record.key)
+    value = record.value
+    shown["value"] = None if value is None else b64encode(value).decode()
+    shown["timestamp"] = record.timestamp
+    shown["headers"] = [_header(name, content) for name, content in record.headers]
+    return shown
+
+
+def _header(name: str | None, content: bytes | None) -> dict[str, Any]:
+    shown: dict[str, Any] = {"key": name}
+    _show(shown, "value", content)
+    return shown
+
+
+def _show(shown: dict[str, Any], member: str, content: bytes | None) -> None:
+    if content is None:
+        shown[member] = None
+        return
+    try:
+        shown[member] = content.decode()
+    except UnicodeDecodeError:
+        shown[member] = b64encode(content).decode()
+        shown[member + "_encoding"] = "base64"
+
+
+class NdjsonWriter:
+    async def write(self, chunk: Chunk, limit: int, skip: Collection[int]) -> tuple[int, bytes]:
+        """The first `limit` messages of the chunk but those to skip: how many, and their bytes."""
+        records = await chunk.records(limit + len(skip))
+        if skip:
+            records = [record for record in records if record.offset not in skip]
+        del records[limit:]
+        if len(records) <= DECODE_ON_LOOP:
+            return len(records), _lines(records)
+        return len(records), await asyncio.to_thread(_lines, records)
+
+    def close(self) -> bytes:
+        return b""
+
+
+def _lines(records: Sequence[Record]) -> bytes:
+    return b"".join([orjson.dumps(message(record), option=orjson.OPT_APPEND_NEWLINE) for record in records])
+
+
+class ArrowWriter:
+    """The Arrow IPC stream format; as many record batches as there are chunks."""
+
+    def __init__(self) -> None:
+        self._sink = _Pieces()
+        self._writer = pa.ipc.new_stream(self._sink, ARROW_SCHEMA)
+
+    async def write(self, chunk: Chunk, limit: int, skip: Collection[int]) -> tuple[int, bytes]:
+        batch = _arrow_batch(await chunk.columns())
+        if skip:
+            batch = batch.filter(pc.invert(pc.is_in(batch.column(0), pa.array(skip, pa.int64()))))
+        batch = batch.slice(0, limit)
+        if batch.num_rows:
+            self._writer.write_batch(batch)
+        return batch.num_rows, self._sink.take()
+
+    def close(self) -> bytes:
+        self._writer.close()
+        return self._sink.take()
+
+
+def _arrow_batch(columns: RecordColumns) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(columns.offsets, pa.int64()),
+            pa.array(columns.timestamps * 1000, ARROW_SCHEMA.field("timestamp").type),
+            pa.array(columns.timestamp_types, pa.int32()),
+            columns.keys,
+            columns.values,
+            columns.headers,
+            pa.array(columns.leader_epochs, pa.int32()),
+        ],
+        schema=ARROW_SCHEMA,
+    )
+
+
+class _Pieces(io.RawIOBase):
+    """A file for Arrow to write to, emptied after each batch."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def write(self, data: Any) -> int:
+        piece = bytes(data)
+        self._pieces.append(piece)
+        return len(piece)
+
+    def take(self) -> bytes:
+        taken = b"".join(self._pieces)
+        self._pieces.clear()
+        return taken
+
+    def writable(self) -> bool:
+        return True

@@ -1,0 +1,257 @@
+"""Writes messages as record batches: single posts that meet at a partition share a batch, and so a sync of the disk.
+
+A lane is the way to one partition. While a batch of it is being committed, arriving messages gather in the next one;
+it leaves when the commit is done, or at once when it is full or nothing is under way. So a lone post waits for
+nothing, and a thousand at once take a few batches.
+
+A message that the topic refuses must not take its neighbours with it: a batch that is refused for what is in
+it is tried again message by message. Every message is answered exactly once, with where it is or why not.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from gateway.http.partitioner import StickySpread, partition_for_key
+from gateway.node import Node
+from hot_tier.cluster.model import Topic
+from hot_tier.errors import BatchTooLarge, InvalidRecord, TierlogError
+from hot_tier.ids import Offset, PartitionId
+from hot_tier.record.batch import HEADER_BYTES
+from hot_tier.record.columns import HEADERS_TYPE, RecordColumns, encode_batch
+from hot_tier.record.records import NewRecord, encode_records
+from hot_tier.record.validate import validate_produced
+from hot_tier.replication.partition import Partition
+
+BATCH_BYTES: Final = 256 * 1024
+"""A lane's batch that has grown to this size leaves without waiting."""
+
+RECORD_OVERHEAD: Final = 36
+"""More than the lengths, deltas and attributes of one record take."""
+
+ENCODE_SINGLY: Final = 200
+"""Up to so many records plain Python is quicker than filling columns."""
+
+
+class Stored(NamedTuple):
+    partition: int
+    offset: int
+    timestamp: int
+
+
+Outcome = Stored | TierlogError
+
+
+class _Batch:
+    __slots__ = ("answered", "records", "size")
+
+    def __init__(self, answered: "asyncio.Future[list[Outcome]]") -> None:
+        self.records: list[NewRecord] = []
+        self.size = HEADER_BYTES
+        self.answered = answered
+
+
+class _Lane:
+    __slots__ = ("in_flight", "open", "partition")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.open: _Batch | None = None
+        self.in_flight = 0
+
+
+def record_bytes(record: NewRecord) -> int:
+    """At least what the record takes in an uncompressed batch."""
+    size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += 10 + len((name or "").encode()) + len(value or b"")
+    return size
+
+
+class Producer:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._spread = StickySpread(self._is_open)
+        self._loop = asyncio.get_running_loop()
+        self.batches = 0
+        self.messages = 0
+
+    def choose_partition(self, topic: Topic, key: bytes | None) -> int:
+        if key is None:
+            return self._spread.next(topic.name, topic.partitions)
+        return partition_for_key(key, topic.partitions)
+
+    async def send(self, topic: Topic, partition: int, record: NewRecord) -> Stored:
+        """One message, together with whatever else is on its way to the same partition."""
+        lane = self._lane(self._node.partitions.get(topic.name, PartitionId(partition)))
+        size = record_bytes(record)
+        batch = lane.open
+        if batch is not None and batch.size + size > BATCH_BYTES:
+            self._depart(lane)
+            batch = None
+        if batch is None:
+            batch = lane.open = _Batch(self._loop.create_future())
+            if not lane.in_flight:
+                self._loop.call_soon(self._depart_if_open, lane, batch)
+        index = len(batch.records)
+        batch.records.append(record)
+        batch.size += size
+        # Shielded: one caller that gives up must not cancel the others' answer.
+        outcome = (await asyncio.shield(batch.answered))[index]
+        if isinstance(outcome, TierlogError):
+            raise outcome.with_traceback(None)
+        return outcome
+
+    async def send_all(self, topic: Topic, partition: int, records: Sequence[NewRecord]) -> list[Outcome]:
+        """Many messages to one partition, in their order, in as few batches as `max.message.bytes` allows."""
+        target = self._node.partitions.get(topic.name, PartitionId(partition))
+        outcomes: list[Outcome] = []
+        ends: list[Offset] = []
+        for chunk in _split(records, target.log.config.max_message_bytes):
+            try:
+                stored, end = self._append(target, chunk)
+            except TierlogError as error:
+                outcomes += [error] * len(chunk)
+            else:
+                outcomes += stored
+                ends.append(end)
+        try:
+            if ends and (committed := target.when_committed(ends[-1])) is not None:
+                await committed
+        except TierlogError as error:
+            return [error] * len(records)
+        return outcomes
+
+    def _lane(self, partition: Partition) -> _Lane:
+        lane = self._lanes.get(partition.tp)
+        if lane is None or lane.partition is not partition:
+            lane = self._lanes[partition.tp] = _Lane(partition)
+        return lane
+
+    def _is_open(self, topic: str, partition: int) -> bool:
+        lane = self._lanes.get((topic, partition))
+        return lane is not None and lane.open is not None
+
+    def _depart_if_open(self, lane: _Lane, batch: _Batch) -> None:
+        if lane.open is batch:
+            self._depart(lane)
+
+    def _depart(self, lane: _Lane) -> None:
+        batch = lane.open
+        assert batch is not None
+        lane.open = None
+        end: Offset | None
+        try:
+            outcomes, end = self._append(lane.partition, batch.records)
+        except (InvalidRecord, BatchTooLarge) as error:
+            if len(batch.records) == 1:
+                self._finish(lane, batch, [error])
+                return
+            outcomes, end = self._append_singly(lane.partition, batch.records)
+        except TierlogError as error:
+            self._finish(lane, batch, [error] * len(batch.records))
+            return
+        except Exception as error:
+            batch.answered.set_exception(error)
+            self._leave(lane)
+            return
+        try:
+            committed = None if end is None else lane.partition.when_committed(end)
+        except TierlogError as error:
+            self._finish(lane, batch, [error] * len(batch.records))
+            return
+        if committed is None:
+            self._finish(lane, batch, outcomes)
+            return
+        lane.in_flight += 1
+
+        def done(future: "asyncio.Future[None]") -> None:
+            lane.in_flight -= 1
+            failure = asyncio.CancelledError() if future.cancelled() else future.exception()
+            if isinstance(failure, TierlogError):
+                self._finish(lane, batch, [failure] * len(batch.records))
+            elif failure is not None:
+                batch.answered.set_exception(failure)
+                self._leave(lane)
+            else:
+                self._finish(lane, batch, outcomes)
+
+        committed.add_done_callback(done)
+
+    def _finish(self, lane: _Lane, batch: _Batch, outcomes: Sequence[Outcome]) -> None:
+        if not batch.answered.done():
+            batch.answered.set_result(list(outcomes))
+        self._leave(lane)
+
+    def _leave(self, lane: _Lane) -> None:
+        if lane.in_flight:
+            return
+        if lane.open is not None:
+            self._depart(lane)
+        elif self._lanes.get(lane.partition.tp) is lane:
+            del self._lanes[lane.partition.tp]
+
+    def _append_singly(self, partition: Partition, records: Sequence[NewRecord]) -> tuple[list[Outcome], Offset | None]:
+        outcomes: list[Outcome] = []
+        last: Offset | None = None
+        for record in records:
+            try:
+                stored, last = self._append(partition, [record])
+                outcomes += stored
+            except TierlogError as error:
+                outcomes.append(error)
+        return outcomes, last
+
+    def _append(self, partition: Partition, records: Sequence[NewRecord]) -> tuple[list[Outcome], Offset]:
+        now_ms = self._node.clock()
+        batch = _encode(records)
+        header = validate_produced(memoryview(batch), self._node.batch_limits(partition), now_ms)
+        appended = partition.append(batch, header, now_ms)
+        self.batches += 1
+        self.messages += len(records)
+        stamped = appended.log_append_time_ms
+        number = partition.tp.partition
+        return [
+            Stored(number, appended.base_offset + index, stamped if stamped >= 0 else record.timestamp)
+            for index, record in enumerate(records)
+        ], appended.end_offset
+
+
+def _encode(records: Sequence[NewRecord]) -> bytearray:
+    if len(records) <= ENCODE_SINGLY:
+        return encode_records(records)
+    return encode_batch(
+        RecordColumns(
+            offsets=np.arange(len(records), dtype=np.int64),
+            timestamps=np.array([record.timestamp for record in records], np.int64),
+            timestamp_types=np.zeros(len(records), np.int32),
+            leader_epochs=np.full(len(records), -1, np.int32),
+            keys=pa.array([record.key for record in records], pa.binary()),
+            values=pa.array([record.value for record in records], pa.binary()),
+            headers=pa.array(
+                [
+                    [{"key": name, "value": value} for name, value in record.headers] if record.headers else None
+                    for record in records
+                ],
+                HEADERS_TYPE,
+            ),
+        )
+    )
+
+
+def _split(records: Sequence[NewRecord], max_bytes: int) -> list[list[NewRecord]]:
+    """Runs of records that surely fit into one batch each; a record that does not fit by itself is alone."""
+    chunks: list[list[NewRecord]] = [[]]
+    size = HEADER_BYTES
+    for record in records:
+        more = record_bytes(record)
+        if chunks[-1] and size + more > max_bytes:
+            chunks.append([])
+            size = HEADER_BYTES
+        chunks[-1].append(record)
+        size += more
+    return chunks

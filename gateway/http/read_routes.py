@@ -1,0 +1,348 @@
+"""Consuming over HTTP: where a read begins and ends, long polling, and the three shapes of an answer.
+
+Reads end at the last stable offset: what is shown is committed. A group's read (`X-Consumer-Group` without
+`offset` and `from`) begins at its committed offset, leaves out what was dead-lettered for it, and is known to
+`gateway.dead_letters`, which may ask for one record at a time.
+
+A JSON answer is collected and sent; the two streams are sent as they are read and end where the log ended when they
+began. A stream that meets damage is cut off, never ended as if it were whole.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import orjson
+import structlog
+from aiohttp import web
+
+from gateway.dead_letters import Delivery
+from gateway.fetch.reader import Isolation
+from gateway.http.api import Api
+from gateway.http.message_codec import ArrowWriter, NdjsonWriter, message
+from gateway.http.operation import ARROW_STREAM, JSON, NDJSON, Answer, Call, Operation
+from gateway.http.parameters import (
+    CLIENT_ID,
+    GROUP_NAME_SCHEMA,
+    INT32_MAX,
+    INT64_MAX,
+    PARTITION,
+    TIME_SCHEMA,
+    TOPIC,
+    Parameter,
+    group_name,
+    integer_schema,
+    parse_time,
+    whole_number,
+)
+from gateway.http.problems import NOT_ACCEPTABLE, Problem, kind_of
+from gateway.http.schemas import Messages
+from gateway.record_stream import CHUNK_BYTES, DECODE_ON_LOOP, RecordStream
+from hot_tier.errors import CorruptLog, OffsetOutOfRange, TierlogError, UnknownTopic
+from hot_tier.record.records import Record
+from hot_tier.replication.partition import Partition
+
+NOTHING: Final[Collection[int]] = frozenset()
+
+_log = structlog.get_logger()
+
+
+def _offset(text: str) -> int | str:
+    return text if text in ("earliest", "latest") else whole_number(0, INT64_MAX)(text)
+
+
+OFFSET: Final = Parameter(
+    "offset",
+    "query",
+    "Where to begin.",
+    {"anyOf": [integer_schema(0, INT64_MAX), {"enum": ["earliest", "latest"]}]},
+    _offset,
+)
+FROM: Final = Parameter(
+    "from", "query", "Begin at the first record with this timestamp or a later one.", TIME_SCHEMA, parse_time
+)
+TO: Final = Parameter(
+    "to", "query", "End before the first record with this timestamp or a later one.", TIME_SCHEMA, parse_time
+)
+LIMIT: Final = Parameter(
+    "limit",
+    "query",
+    "At most so many messages; as JSON never more than the node's `http.max_read_limit`.",
+    integer_schema(1, INT32_MAX),
+    whole_number(1, INT32_MAX),
+)
+MAX_BYTES: Final = Parameter(
+    "max_bytes",
+    "query",
+    "Stop after about so many bytes of record batches; one batch is always read.",
+    integer_schema(1, INT64_MAX),
+    whole_number(1, INT64_MAX),
+)
+WAIT: Final = Parameter(
+    "wait_ms",
+    "query",
+    "If there is nothing, wait so long for something; never longer than the node's `http.max_wait_ms`.",
+    integer_schema(0, INT32_MAX, default=0),
+    whole_number(0, INT32_MAX),
+    default=0,
+)
+AS_GROUP: Final = Parameter(
+    "X-Consumer-Group",
+    "header",
+    "Without `offset` and `from`: begin at this group's committed offset, or at the earliest record if there is none.",
+    GROUP_NAME_SCHEMA,
+    group_name,
+)
+
+
+@dataclass(slots=True)
+class Read:
+    """One request to read. `start` moves on over what need not be looked at again."""
+
+    partition: Partition
+    start: int
+    to_ms: int | None
+    limit: int
+    max_bytes: int
+    group: str | None
+    """Set when the read begins at the group's committed offset."""
+    client_id: str
+
+
+class Found(NamedTuple):
+    records: list[Record]
+    next_offset: int
+    read_bytes: int
+    complete: bool
+    """The end that `to` sets is reached: waiting brings nothing more."""
+
+
+async def get_messages(call: Call) -> web.StreamResponse:
+    values, api = call.values, call.api
+    settings = api.settings
+    media = choose_media(call.request.headers.get("Accept", ""))
+    read = Read(
+        partition=api.node.partitions.get(values["topic"], values["partition"]),
+        start=0,
+        to_ms=values["to"],
+        limit=values["limit"] or (settings.read_limit if media == JSON else INT32_MAX),
+        max_bytes=values["max_bytes"] or INT64_MAX,
+        group=values["X-Consumer-Group"] if values["offset"] is None and values["from"] is None else None,
+        client_id=values["X-Client-Id"],
+    )
+    if media == JSON:
+        read.limit = min(read.limit, settings.max_read_limit)
+        read.max_bytes = min(read.max_bytes, settings.read_max_bytes)
+    await _find_start(api, read, values["offset"], values["from"])
+    wait_ms = min(values["wait_ms"], settings.max_wait_ms)
+    try:
+        found = await _find_records(api, read, read.limit if media == JSON else 1, wait_ms)
+    except OffsetOutOfRange as error:
+        raise out_of_range(error, read.partition) from error
+    if media == JSON:
+        return await _answer_json(api, read, found)
+    return await _answer_stream(api, read, found, call.request, media)
+
+
+def choose_media(accept: str) -> str:
+    """The one of ours with the highest quality, the first of equals; JSON when nothing is asked for."""
+    if not accept:
+        return JSON
+    best, chosen = 0.0, ""
+    for part in accept.split(","):
+        name, *options = (piece.strip().lower() for piece in part.split(";"))
+        quality = 1.0
+        for option in options:
+            if option.startswith("q="):
+                try:
+                    quality = float(option[2:])
+                except ValueError:
+                    quality = 0.0
+        served = JSON if name in ("*/*", "application/*") else name
+        if served in (JSON, NDJSON, ARROW_STREAM) and quality > best:
+            best, chosen = quality, served
+    if not chosen:
+        raise Problem(NOT_ACCEPTABLE, f"{accept!r} is none of {JSON}, {NDJSON}, {ARROW_STREAM}")
+    return chosen
+
+
+def out_of_range(error: OffsetOutOfRange, partition: Partition) -> Problem:
+    """With the offsets that are in range; the hint names them."""
+    bounds = {"earliest_offset": partition.log.log_start_offset, "latest_offset": partition.last_stable_offset}
+    return Problem(kind_of(error), f"{error.where}: {error.what}", extra=bounds)
+
+
+async def _find_start(api: Api, read: Read, offset: int | str | None, from_ms: int | None) -> None:
+    partition = read.partition
+    earliest, latest = partition.log.log_start_offset, partition.last_stable_offset
+    if read.group is not None:
+        read.start = await api.dead_letters.group_position(read.group, partition)
+        return
+    if isinstance(offset, int):
+        if not earliest <= offset <= partition.log.log_end_offset:
+            raise out_of_range(
+                OffsetOutOfRange(f"offset {offset} is not in the log", where=str(partition.tp)), partition
+            )
+        read.start = offset
+    else:
+        read.start = latest if offset == "latest" else earliest
+    if from_ms is not None:
+        found = await api.node.reader.offset_for_timestamp(partition, from_ms, Isolation.READ_COMMITTED)
+        read.start = max(read.start, latest if found is None else found.offset)
+
+
+async def _find_records(api: Api, read: Read, limit: int, wait_ms: int) -> Found:
+    """What there is, or what arrives within `wait_ms`; a group's read as agreed with its dead letters."""
+    partition = read.partition
+    deadline = time.monotonic() + wait_ms / 1000
+    moved = asyncio.Event()
+    partition.add_waiter(moved.set)
+    try:
+        while True:
+            moved.clear()
+            found = await _collect(api, read, limit)
+            if found.records and read.group is not None:
+                first = found.records[0].offset
+                decision = await api.dead_letters.before_delivery(read.group, partition, first)
+                if decision is Delivery.MOVED_ON:
+                    read.start = await api.dead_letters.group_position(read.group, partition)
+                    continue
+                if decision is Delivery.ALONE:
+                    read.limit = 1
+                    found = found._replace(records=found.records[:1], next_offset=first + 1)
+            left_ms = (deadline - time.monotonic()) * 1000
+            if found.records or found.complete or left_ms <= 0 or api.stopping.is_set():
+                return found
+            read.start = found.next_offset
+            if partition.last_stable_offset > read.start:
+                continue
+            api.metrics.long_polls += 1
+            try:
+                await api.wait_or_stop(moved, left_ms)
+            finally:
+                api.metrics.long_polls -= 1
+            if api.node.partitions.get(*partition.tp) is not partition:
+                raise UnknownTopic(f"topic {partition.tp.topic} was deleted and made anew", where=str(partition.tp))
+    finally:
+        partition.remove_waiter(moved.set)
+
+
+async def _collect(api: Api, read: Read, limit: int) -> Found:
+    stream, skip, complete = await _open_stream(api, read)
+    records: list[Record] = []
+    next_offset = read.start
+    while len(records) < limit and (stream.read_bytes < read.max_bytes or not stream.read_bytes):
+        try:
+            chunk = await stream.next(min(CHUNK_BYTES, read.max_bytes))
+            # One more than needed, to tell where the next read begins.
+            more = [] if chunk is None else await chunk.records(limit - len(records) + len(skip) + 1)
+        except CorruptLog:
+            # What lies before the damage is good; the next read begins at the damage and says so.
+            if not records:
+                raise
+            break
+        if chunk is None:
+            break
+        next_offset = chunk.next_offset
+        for record in more:
+            if record.offset in skip:
+                continue
+            if len(records) == limit:
+                next_offset = record.offset
+                break
+            records.append(record)
+    return Found(records, next_offset, stream.read_bytes, complete and next_offset >= stream.end_offset)
+
+
+async def _open_stream(api: Api, read: Read) -> tuple[RecordStream, Collection[int], bool]:
+    """From `read.start` to the end as it is now; which offsets to leave out; whether `to` set the end."""
+    partition = read.partition
+    end: int = partition.last_stable_offset
+    by_time = False
+    if read.to_ms is not None:
+        found = await api.node.reader.offset_for_timestamp(partition, read.to_ms, Isolation.READ_COMMITTED)
+        if found is not None and found.offset < end:
+            end, by_time = found.offset, True
+    skip = NOTHING if read.group is None else await api.dead_letters.handled(read.group, partition)
+    return RecordStream(api.node, partition, read.start, end), skip, by_time
+
+
+async def _answer_json(api: Api, read: Read, found: Found) -> web.StreamResponse:
+    if len(found.records) <= DECODE_ON_LOOP:
+        body = _render(found)
+    else:
+        body = await asyncio.to_thread(_render, found)
+    if read.group is not None and found.records:
+        first, last = found.records[0].offset, found.records[-1].offset
+        api.dead_letters.delivered(read.group, read.partition, first, last + 1, alone=len(found.records) == 1)
+    await _charge(api, read, found.read_bytes)
+    return web.Response(body=body, content_type=JSON)
+
+
+def _render(found: Found) -> bytes:
+    return orjson.dumps({"messages": [message(record) for record in found.records], "next_offset": found.next_offset})
+
+
+async def _answer_stream(api: Api, read: Read, found: Found, request: web.Request, media: str) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": media})
+    response.enable_chunked_encoding()
+    stream, skip, _ = await _open_stream(api, read)
+    if read.group is not None and found.records:
+        first = found.records[0].offset
+        end = first + 1 if read.limit == 1 else max(first + 1, stream.end_offset)
+        api.dead_letters.delivered(read.group, read.partition, first, end, alone=end == first + 1)
+    await response.prepare(request)
+    try:
+        writer = NdjsonWriter() if media == NDJSON else ArrowWriter()
+        left = read.limit
+        while left > 0 and (stream.read_bytes < read.max_bytes or not stream.read_bytes):
+            chunk = await stream.next()
+            if chunk is None or api.stopping.is_set():
+                break
+            count, piece = await writer.write(chunk, left, skip)
+            left -= count
+            if piece:
+                await response.write(piece)
+            await _charge(api, read, len(chunk.buffer))
+        await response.write(writer.close())
+        await response.write_eof()
+    except TierlogError as error:
+        _log.warning("stream cut off", where=str(read.partition.tp), error=str(error))
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the stream met damage") from None
+    return response
+
+
+async def _charge(api: Api, read: Read, nbytes: int) -> None:
+    throttle_ms = api.node.quotas.charge(read.client_id, "fetch", nbytes, api.node.clock())
+    if throttle_ms:
+        await api.throttle(throttle_ms)
+
+
+OPERATIONS: Final = (
+    Operation(
+        name="getMessages",
+        method="GET",
+        path="/api/v1/topics/{topic}/partitions/{partition}/messages",
+        tag="messages",
+        summary="Consume messages",
+        description="With `Accept: application/x-ndjson` or `application/vnd.apache.arrow.stream` the messages are "
+        "streamed; read on from the last offset + 1.",
+        handler=get_messages,
+        parameters=(TOPIC, PARTITION, OFFSET, LIMIT, FROM, TO, WAIT, MAX_BYTES, AS_GROUP, CLIENT_ID),
+        answers={
+            200: Answer(
+                "Messages in the order of their offsets; none when there is nothing to read.",
+                {
+                    JSON: Messages,
+                    NDJSON: {"type": "string", "description": "One message per line."},
+                    ARROW_STREAM: {"type": "string", "format": "binary"},
+                },
+            )
+        },
+        problems=(404, 406, 409, 503),
+    ),
+)

@@ -1,0 +1,447 @@
+"""The documents that the API takes and gives: checked on the way in, described in /openapi.json.
+
+Requests are strict: no unknown members, no numbers as text, bounds of the wire format. The one place where more
+than one JSON type is taken is a topic's `config`, whose schema is made from `hot_tier.log.config`.
+"""
+
+from base64 import b64decode
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
+
+from gateway.http import parameters
+from gateway.http.parameters import INT32_MAX, INT64_MAX, TIME_SCHEMA, TOPIC_NAME_SCHEMA
+from hot_tier.log.config import TOPIC_SETTINGS, ConfigType, Kind
+
+
+def _time(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("must be a time as text or as milliseconds since 1970")
+    return parameters.parse_time(str(value))
+
+
+def _reset_target(value: Any) -> Any:
+    return value if value in ("earliest", "latest") else _time(value)
+
+
+def _setting_text(name: str, value: Any) -> str | None:
+    """The setting as the text that the topic keeps; None puts it back to its default."""
+    setting = TOPIC_SETTINGS.get(name)
+    if setting is None:
+        raise ValueError(f"there is no topic setting {name!r}; GET /api/v1/topics/{{topic}} lists them")
+    if value is None:
+        return None
+    kind: Kind = setting.metadata["kind"]
+    text = value if isinstance(value, str) else str(value).lower()
+    try:
+        if not isinstance(value, str | int | float) or text != text.strip():
+            raise TypeError
+        kind.parse(text)
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{name} must be {kind.allowed}") from None
+    return text
+
+
+NUMBER_AS_TEXT: Final = "^[2-9][0-9]{3,8}$"
+"""A number may come as text, as Kafka's tools have it. A pattern cannot say a range; this one is within all of them."""
+
+
+def _setting_schema(kind: Kind) -> dict[str, Any]:
+    match kind.type:
+        case ConfigType.BOOLEAN:
+            return {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false"]}]}
+        case ConfigType.INT | ConfigType.LONG:
+            number = {"type": "integer", "minimum": kind.low, "maximum": kind.high}
+            return {"anyOf": [number, {"type": "string", "pattern": NUMBER_AS_TEXT}]}
+        case ConfigType.DOUBLE:
+            return {"type": "number", "minimum": kind.low, "maximum": kind.high}
+        case ConfigType.LIST:
+            words = "|".join(kind.choices)
+            return {"type": "string", "pattern": f"^({words})(,({words}))*$"}
+        case _:
+            return {"enum": list(kind.choices)}
+
+
+def _settings_schema(*, nullable: bool) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    for name, setting in TOPIC_SETTINGS.items():
+        kind: Kind = setting.metadata["kind"]
+        schema = _setting_schema(kind)
+        if nullable:
+            schema = {"anyOf": [schema, {"type": "null"}]}
+        properties[name] = {"description": f"{setting.metadata['doc']} It is {kind.allowed}.", **schema}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _settings(value: Any) -> dict[str, str | None]:
+    if not isinstance(value, dict):
+        raise ValueError("must be an object of settings")
+    return {str(name): _setting_text(str(name), each) for name, each in value.items()}
+
+
+def _no_nulls(value: dict[str, str | None]) -> dict[str, str | None]:
+    for name, each in value.items():
+        if each is None:
+            raise ValueError(f"{name} is null: leave it out to have the default")
+    return value
+
+
+TopicName = Annotated[str, AfterValidator(parameters.topic_name), WithJsonSchema(dict(TOPIC_NAME_SCHEMA))]
+PartitionNumber = Annotated[int, Field(ge=0, le=INT32_MAX)]
+OffsetNumber = Annotated[int, Field(ge=0, le=INT64_MAX)]
+Time = Annotated[int, PlainValidator(_time), WithJsonSchema(dict(TIME_SCHEMA))]
+ResetTarget = Annotated[
+    int | Literal["earliest", "latest"],
+    PlainValidator(_reset_target),
+    WithJsonSchema({"anyOf": [{"enum": ["earliest", "latest"]}, *TIME_SCHEMA["anyOf"]]}),
+]
+Reason = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+NewSettings = Annotated[
+    dict[str, str],
+    PlainValidator(lambda value: _no_nulls(_settings(value))),
+    WithJsonSchema(_settings_schema(nullable=False)),
+]
+ChangedSettings = Annotated[
+    dict[str, str | None], PlainValidator(_settings), WithJsonSchema(_settings_schema(nullable=True))
+]
+BASE64_PATTERN: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+Encoding = Literal["text", "base64"]
+
+
+class Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Reply(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# Messages
+
+
+def _base64_when_said(member: str) -> dict[str, Any]:
+    return {
+        "if": {"properties": {f"{member}_encoding": {"const": "base64"}}, "required": [f"{member}_encoding"]},
+        "then": {"properties": {member: {"anyOf": [{"type": "string", "pattern": BASE64_PATTERN}, {"type": "null"}]}}},
+    }
+
+
+def _decode(text: str | None, encoding: Encoding, member: str) -> bytes | None:
+    if text is None:
+        return None
+    if encoding == "text":
+        return text.encode()
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        raise ValueError(f"{member} is not base64: send standard base64 with padding") from None
+
+
+class NewHeader(Request):
+    model_config = ConfigDict(json_schema_extra=_base64_when_said("value"))
+    key: str = Field(max_length=1024)
+    value: str | None = None
+    value_encoding: Encoding = "text"
+
+    @property
+    def value_bytes(self) -> bytes | None:
+        return _decode(self.value, self.value_encoding, "value")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.value_encoding == "base64":
+            _decode(self.value, "base64", "value")
+        return self
+
+
+class NewMessage(Request):
+    model_config = ConfigDict(json_schema_extra={"allOf": [_base64_when_said("key"), _base64_when_said("value")]})
+    key: str | None = None
+    key_encoding: Encoding = "text"
+    value: str | None = Field(default=None, description="Null or missing: a tombstone.")
+    value_encoding: Encoding = "text"
+    headers: list[NewHeader] = Field(default_factory=list, max_length=1000)
+    partition: PartitionNumber | None = Field(
+        default=None, description="Without it the key decides, and without a key messages are spread evenly."
+    )
+    timestamp: OffsetNumber | None = Field(default=None, description="Milliseconds since 1970; now when missing.")
+
+    @property
+    def key_bytes(self) -> bytes | None:
+        return _decode(self.key, self.key_encoding, "key")
+
+    @property
+    def value_bytes(self) -> bytes | None:
+        return _decode(self.value, self.value_encoding, "value")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.key_encoding == "base64":
+            _decode(self.key, "base64", "key")
+        if self.value_encoding == "base64":
+            _decode(self.value, "base64", "value")
+        return self
+
+
+class NewMessages(Request):
+    messages: list[NewMessage] = Field(min_length=1, max_length=100_000)
+
+
+class Stored(Reply):
+    topic: str
+    partition: int
+    offset: int = Field(ge=0)
+    timestamp: int = Field(description="Milliseconds since 1970.")
+
+
+class ProblemDocument(BaseModel):
+    """RFC 9457; some problems have more members."""
+
+    model_config = ConfigDict(extra="allow")
+    type: str = Field(examples=["urn:tierlog:problem:unknown-topic"])
+    title: str
+    status: int
+    detail: str
+    instance: str
+    hint: str = Field(description="What to do next.")
+
+
+class NotStored(Reply):
+    error: ProblemDocument
+
+
+class BatchResults(Reply):
+    results: list[Stored | NotStored]
+
+
+class Header(Reply):
+    key: str | None
+    value: str | None
+    value_encoding: Literal["base64"] = Field(default="base64", description="Present when the value is not UTF-8.")
+
+
+class Message(Reply):
+    offset: int = Field(ge=0)
+    key: str | None
+    key_encoding: Literal["base64"] = Field(default="base64", description="Present when the key is not UTF-8.")
+    value: str | None = Field(description="Base64; null is a tombstone.")
+    timestamp: int = Field(description="Milliseconds since 1970.")
+    headers: list[Header]
+
+
+class Messages(Reply):
+    messages: list[Message]
+    next_offset: int = Field(ge=0, description="Where to read on.")
+
+
+# Topics and the cluster
+
+
+class NewTopic(Request):
+    name: TopicName
+    partitions: int | None = Field(default=None, ge=1, le=10_000)
+    replication_factor: int | None = Field(default=None, ge=1, le=100)
+    config: NewSettings = Field(default_factory=dict)
+
+
+class TopicChange(Request):
+    partitions: int | None = Field(default=None, ge=1, le=10_000, description="More than there are.")
+    config: ChangedSettings = Field(
+        default_factory=dict, description="Settings to change; null puts one back to its default."
+    )
+
+
+class TopicSummary(Reply):
+    name: str
+    id: str
+    partitions: int
+    replication_factor: int
+    internal: bool
+
+
+class Topics(Reply):
+    topics: list[TopicSummary]
+
+
+class PartitionDescription(Reply):
+    partition: int
+    leader: int | None
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    log_start_offset: int | None = Field(description="Null, as the members below, on a node that does not lead it.")
+    high_watermark: int | None
+    log_end_offset: int | None
+    size_bytes: int | None
+    segments: int | None
+
+
+class SettingDescription(Reply):
+    value: str
+    source: Literal["topic", "default"]
+
+
+class TopicDescription(Reply):
+    name: str
+    id: str
+    internal: bool
+    created_ms: int
+    replication_factor: int
+    partitions: list[PartitionDescription]
+    config: dict[str, SettingDescription]
+
+
+class Broker(Reply):
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    http_host: str
+    http_port: int
+
+
+class Cluster(Reply):
+    cluster_id: str
+    node_id: int
+    controller: int | None
+    version: str
+    brokers: list[Broker]
+    topics: int
+    partitions: int
+
+
+class Health(Reply):
+    status: Literal["ok"] = "ok"
+
+
+# Consumer groups
+
+
+class NewCommit(Request):
+    topic: TopicName
+    partition: PartitionNumber
+    offset: OffsetNumber = Field(description="The offset to read next.")
+    metadata: str = Field(default="", max_length=4096)
+
+
+class Committed(Reply):
+    committed: Literal[True] = True
+
+
+class OffsetReset(Request):
+    topic: TopicName
+    partition: PartitionNumber | None = Field(default=None, description="All partitions of the topic when missing.")
+    to: ResetTarget
+
+
+class GroupOffset(Reply):
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+    log_start_offset: int | None
+    high_watermark: int | None
+    lag: int | None = Field(description="Null when the topic is gone or another node leads the partition.")
+
+
+class GroupOffsets(Reply):
+    group: str
+    offsets: list[GroupOffset]
+    lag: int = Field(description="Over all partitions whose lag is known.")
+
+
+class GroupSummary(Reply):
+    group: str
+    state: str
+    protocol_type: str
+    members: int
+
+
+class Groups(Reply):
+    groups: list[GroupSummary]
+
+
+class AssignedTopic(Reply):
+    topic: str
+    partitions: list[int]
+
+
+class Member(Reply):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: list[AssignedTopic] | None = Field(description="Null for a group that is not one of consumers.")
+
+
+class GroupDescription(Reply):
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: list[Member]
+
+
+# Dead letters
+
+
+class NewDeadLetter(Request):
+    topic: TopicName
+    partition: PartitionNumber
+    offset: OffsetNumber
+    reason: Reason
+
+
+class NewFailure(NewDeadLetter):
+    max_deliveries: int | None = Field(default=None, ge=1, le=INT32_MAX, description="Instead of the node's setting.")
+
+
+class DeadLettered(Reply):
+    dead_lettered: Literal[True] = True
+    topic: str
+    partition: int
+    offset: int
+    committed_offset: int | None = Field(description="The group's committed offset now; null when it has none.")
+
+
+class FailureCounted(Reply):
+    failures: int
+    max_deliveries: int
+    dead_lettered: bool
+    dead_letter: DeadLettered | None
+
+
+class DeadLetterCount(Reply):
+    partition: int
+    count: int
+
+
+class DeadLetterTopic(Reply):
+    topic: str
+    dead_letter_topic: str
+    count: int
+    partitions: list[DeadLetterCount]
+
+
+class FailingRecord(Reply):
+    topic: str
+    partition: int
+    offset: int
+    failures: int
+    reason: str
+    last_failure_ms: int
+
+
+class GroupDeadLetters(Reply):
+    group: str
+    topics: list[DeadLetterTopic]
+    failing: list[FailingRecord]

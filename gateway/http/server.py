@@ -1,0 +1,171 @@
+"""The HTTP listener: accepts connections, closes those that dawdle, and drains at the end.
+
+aiohttp leaves a connection open that sends its headers byte by byte, or that never reads its answer. `Connection`
+closes both; bodies that do not arrive are `gateway.http.body`'s affair. One watchdog looks at all
+connections, so that a request costs no timer.
+"""
+
+import asyncio
+import socket
+from typing import Any, Final
+
+import orjson
+import structlog
+from aiohttp import web
+from aiohttp.abc import AbstractAccessLogger
+from aiohttp.web_request import BaseRequest
+
+from gateway.http.api import Api
+from gateway.http.app import make_app
+from gateway.http.problems import BAD_REQUEST, INTERNAL, OVERLOADED, Problem, document, respond
+from gateway.http.settings import HttpSettings
+from gateway.kafka.server import KafkaServer
+from gateway.node import Node
+
+WATCH_INTERVAL_S: Final = 0.5
+_log = structlog.get_logger()
+
+
+class Connection(web.RequestHandler):
+    """A connection that knows since when its peer owes it something."""
+
+    __slots__ = ("header_since", "unsent", "unsent_since")
+
+    def __init__(self, manager: web.Server, *, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
+        super().__init__(manager, loop=loop, **options)
+        self.header_since: float | None = loop.time()
+        """Since when headers are awaited: from the start, or from the first byte of a later request."""
+        self.unsent = 0
+        self.unsent_since = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # `_waiter` is aiohttp's "no request to work on"; it stays unresolved while headers are incomplete.
+        waiting = self._waiter
+        if self._messages or self._current_request is not None or waiting is None or waiting.done():
+            self.header_since = None
+        elif self.header_since is None:
+            self.header_since = self._loop.time()
+
+    def check(self, now: float, header_timeout_s: float, send_timeout_s: float) -> None:
+        transport = self.transport
+        if transport is None:
+            return
+        if self.header_since is not None and now - self.header_since > header_timeout_s:
+            self.force_close()
+            return
+        unsent = transport.get_write_buffer_size()
+        if unsent == 0 or unsent != self.unsent:
+            self.unsent = unsent
+            self.unsent_since = now
+        elif now - self.unsent_since > send_timeout_s:
+            transport.abort()
+
+    def handle_error(
+        self,
+        request: BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What is not HTTP, or failed outside every handler, as a problem; the connection is closed."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("the response has begun already")
+        if status >= 500:
+            _log.error("request failed", exc_info=exc)
+            return respond(Problem(INTERNAL, "the request failed", close=True), request.path)
+        detail = (message or "this is not HTTP/1.1").splitlines()[0]
+        return respond(Problem(BAD_REQUEST, detail, close=True), request.path)
+
+
+class _NoAccessLog(AbstractAccessLogger):
+    @property
+    def enabled(self) -> bool:
+        return False
+
+    def log(self, request: BaseRequest, response: web.StreamResponse, time: float) -> None: ...
+
+
+class HttpServer:
+    def __init__(self, node: Node, settings: HttpSettings | None = None, kafka: KafkaServer | None = None) -> None:
+        self.settings = settings or HttpSettings()
+        self.app = make_app(node, self.settings, kafka)
+        self.refused_connections = 0
+        self._runner = web.AppRunner(
+            self.app, access_log_class=_NoAccessLog, shutdown_timeout=self.settings.drain_timeout_ms / 1000
+        )
+        self._listener: asyncio.Server | None = None
+        self._watchdog: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens, with the port that was found for port 0."""
+        assert self._listener is not None
+        host, port = self._listener.sockets[0].getsockname()[:2]
+        return host, port
+
+    @property
+    def connections(self) -> int:
+        server = self._runner.server
+        return 0 if server is None else len(server.connections)
+
+    async def start(self, bound: socket.socket | None = None) -> None:
+        """Listens, on `bound` or as the settings say."""
+        await self._runner.setup()
+        loop = asyncio.get_running_loop()
+        where = {"host": self.settings.host, "port": self.settings.port} if bound is None else {"sock": bound}
+        self._listener = await loop.create_server(self._accept, **where, backlog=1024)
+        self._watchdog = loop.create_task(self._watch(), name="http watchdog")
+        self.app[Api.KEY].server = self
+
+    async def stop(self) -> None:
+        """Accept nothing more, wake long polls, let requests finish, close."""
+        self.app[Api.KEY].stopping.set()
+        if self._listener is not None:
+            self._listener.close()
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        await self._runner.cleanup()
+        if self._listener is not None:
+            await self._listener.wait_closed()
+
+    def _accept(self) -> asyncio.Protocol:
+        server = self._runner.server
+        assert server is not None
+        if self.connections >= self.settings.max_connections:
+            self.refused_connections += 1
+            return _Refusal()
+        settings = self.settings
+        return Connection(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=settings.keepalive_timeout_ms / 1000,
+            access_log_class=_NoAccessLog,
+            max_line_size=settings.max_header_bytes,
+            max_field_size=settings.max_header_bytes,
+            lingering_time=2.0,
+        )
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        header_s, send_s = self.settings.header_timeout_ms / 1000, self.settings.send_timeout_ms / 1000
+        interval = min(WATCH_INTERVAL_S, header_s / 4, send_s / 4)
+        while True:
+            await asyncio.sleep(interval)
+            server = self._runner.server
+            for each in server.connections if server is not None else ():
+                if isinstance(each, Connection):
+                    each.check(loop.time(), header_s, send_s)
+
+
+class _Refusal(asyncio.Protocol):
+    """Says that there are too many connections, and closes."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        body = orjson.dumps(document(Problem(OVERLOADED, "there are too many connections"), "/"))
+        transport.write(
+            b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\n"
+            b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+        )
+        transport.close()

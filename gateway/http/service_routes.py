@@ -1,0 +1,107 @@
+"""The node itself: what the cluster looks like, whether it lives, whether it can serve, what it counts."""
+
+import asyncio
+from importlib.metadata import version
+from typing import Final, Literal
+
+from aiohttp import web
+
+from gateway.http import exposition
+from gateway.http.operation import JSON, Answer, Call, Operation, json_response
+from gateway.http.problems import NOT_READY, STOPPING, Problem
+from gateway.http.schemas import Broker, Cluster, Health
+from hot_tier.cluster.model import NO_NODE
+
+
+async def get_cluster(call: Call) -> web.StreamResponse:
+    node = call.api.node
+    image = node.image
+    topics = list(image.topics())
+    return json_response(
+        Cluster(
+            cluster_id=node.cluster_id,
+            node_id=node.node_id,
+            controller=None if image.controller == NO_NODE else image.controller,
+            version=version("tierlog"),
+            brokers=[
+                Broker(
+                    id=broker.id,
+                    host=broker.host,
+                    port=broker.port,
+                    rack=broker.rack,
+                    http_host=broker.http_host,
+                    http_port=broker.http_port,
+                )
+                for broker in image.brokers()
+            ],
+            topics=len(topics),
+            partitions=sum(topic.partitions for topic in topics),
+        )
+    )
+
+
+async def get_health(call: Call) -> web.StreamResponse:
+    return json_response(Health())
+
+
+async def get_readiness(call: Call) -> web.StreamResponse:
+    """Ready: in the cluster, with a controller, with room to write."""
+    node = call.api.node
+    if call.api.stopping.is_set():
+        raise Problem(STOPPING, "the node is stopping")
+    if node.image.broker(node.node_id) is None:
+        raise Problem(NOT_READY, f"broker {node.node_id} is not registered in the cluster")
+    if node.image.controller == NO_NODE:
+        raise Problem(NOT_READY, "the cluster has no controller")
+    node.logs.disk.check_room()
+    return json_response(Health())
+
+
+async def get_metrics(call: Call) -> web.StreamResponse:
+    metrics = exposition.collect(call.api)
+    text = await asyncio.to_thread(exposition.render, metrics)
+    return web.Response(body=text, headers={"Content-Type": exposition.MEDIA_TYPE})
+
+
+def _probe(path: str, name: str, summary: str, method: Literal["GET", "HEAD"]) -> Operation:
+    ready = path == "/readyz"
+    return Operation(
+        name=name if method == "GET" else name + "Head",
+        method=method,
+        path=path,
+        tag="service",
+        summary=summary,
+        handler=get_readiness if ready else get_health,
+        answers={200: Answer("Yes.", {JSON: Health} if method == "GET" else {})},
+        problems=(503,) if ready else (),
+    )
+
+
+OPERATIONS: Final = (
+    Operation(
+        name="getCluster",
+        method="GET",
+        path="/api/v1/cluster",
+        tag="service",
+        summary="Describe the cluster",
+        handler=get_cluster,
+        answers={200: Answer("Its brokers.", {JSON: Cluster})},
+    ),
+    *(
+        _probe(path, name, summary, method)
+        for path, name, summary in (
+            ("/healthz", "getHealth", "Whether the process lives"),
+            ("/readyz", "getReadiness", "Whether the node can serve"),
+        )
+        for method in ("GET", "HEAD")
+    ),
+    Operation(
+        name="getMetrics",
+        method="GET",
+        path="/metrics",
+        tag="service",
+        summary="Figures for Prometheus",
+        handler=get_metrics,
+        answers={200: Answer("The text format.", {"text/plain": {"type": "string"}})},
+    ),
+)

@@ -1,0 +1,183 @@
+"""Producing over HTTP: one message as the body, or many as JSON.
+
+One message whose body happens to be JSON is the common case, so what the body is cannot be told from its media
+type: many messages have an address of their own.
+"""
+
+import asyncio
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from gateway.http.api import Api
+from gateway.http.operation import JSON, Answer, Call, Document, Operation, RawBody
+from gateway.http.parameters import CLIENT_ID, INT32_MAX, TOPIC, Parameter, integer_schema, whole_number
+from gateway.http.problems import as_problem, document
+from gateway.http.producer import Outcome, Stored
+from gateway.http.schemas import BatchResults, NewMessage, NewMessages
+from gateway.http.schemas import Stored as StoredDocument
+from hot_tier.cluster.model import Topic
+from hot_tier.errors import InvalidRecord, TierlogError, UnknownPartition
+from hot_tier.record.records import NewRecord
+
+RECORD_HEADER_PREFIX: Final = b"x-header-"
+
+KEY: Final = Parameter(
+    "X-Partition-Key",
+    "header",
+    "The record's key: equal keys go to the same partition, in order.",
+    {"type": "string", "examples": ["user_123"]},
+    lambda text: text.encode("utf-8", "surrogateescape"),
+)
+TO_PARTITION: Final = Parameter(
+    "partition",
+    "query",
+    "Write to this partition, whatever the key.",
+    integer_schema(0, INT32_MAX),
+    whole_number(0, INT32_MAX),
+)
+
+
+async def post_message(call: Call) -> web.StreamResponse:
+    api, values = call.api, call.values
+    topic = _writable_topic(api, values["topic"])
+    key: bytes | None = values["X-Partition-Key"]
+    partition: int | None = values["partition"]
+    if partition is None:
+        partition = api.producer.choose_partition(topic, key)
+    else:
+        _check_partition(topic, partition)
+    record = NewRecord(api.node.clock(), key, call.body, _record_headers(call.request))
+    stored = await api.producer.send(topic, partition, record)
+    await _pause(api, values["X-Client-Id"], len(call.body))
+    return web.Response(body=orjson.dumps(_stored(topic, stored)), content_type=JSON)
+
+
+async def post_messages(call: Call) -> web.StreamResponse:
+    api, asked = call.api, call.body
+    assert isinstance(asked, NewMessages)
+    topic = _writable_topic(api, call.values["topic"])
+    now_ms = api.node.clock()
+    by_partition: dict[int, list[int]] = {}
+    records: list[NewRecord] = []
+    for index, message in enumerate(asked.messages):
+        record = _record(message, now_ms)
+        partition = message.partition
+        if partition is None:
+            partition = api.producer.choose_partition(topic, record.key)
+        else:
+            _check_partition(topic, partition)
+        records.append(record)
+        by_partition.setdefault(partition, []).append(index)
+    sent = await asyncio.gather(
+        *(
+            api.producer.send_all(topic, partition, [records[index] for index in indexes])
+            for partition, indexes in by_partition.items()
+        ),
+        return_exceptions=True,
+    )
+    outcomes: list[Any] = [None] * len(records)
+    for indexes, result in zip(by_partition.values(), sent, strict=True):
+        if isinstance(result, BaseException) and not isinstance(result, TierlogError):
+            raise result
+        each = [result] * len(indexes) if isinstance(result, TierlogError) else result
+        for index, outcome in zip(indexes, each, strict=True):
+            outcomes[index] = outcome
+    await _pause(api, call.values["X-Client-Id"], call.request.content_length or 0)
+    return _batch_response(topic, outcomes, call.request.path)
+
+
+def _batch_response(topic: Topic, outcomes: list[Outcome], instance: str) -> web.StreamResponse:
+    refused = [outcome for outcome in outcomes if isinstance(outcome, TierlogError)]
+    if len(refused) == len(outcomes):
+        raise refused[0].with_traceback(None)
+    results = [
+        {"error": document(as_problem(outcome), instance)}
+        if isinstance(outcome, TierlogError)
+        else _stored(topic, outcome)
+        for outcome in outcomes
+    ]
+    return web.Response(status=207 if refused else 200, body=orjson.dumps({"results": results}), content_type=JSON)
+
+
+def _stored(topic: Topic, stored: Stored) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "partition": stored.partition,
+        "offset": stored.offset,
+        "timestamp": stored.timestamp,
+    }
+
+
+def _writable_topic(api: Api, name: str) -> Topic:
+    topic = api.node.image.topic(name)
+    if topic.internal:
+        raise InvalidRecord(f"{name} belongs to the service", hint="Write to a topic of your own.")
+    return topic
+
+
+def _check_partition(topic: Topic, partition: int) -> None:
+    if partition >= topic.partitions:
+        raise UnknownPartition(
+            f"there is no partition {partition}",
+            where=topic.name,
+            hint=f"The topic has the partitions 0 to {topic.partitions - 1}.",
+        )
+
+
+def _record_headers(request: web.Request) -> tuple[tuple[str, bytes], ...]:
+    return tuple(
+        (name[len(RECORD_HEADER_PREFIX) :].lower().decode("utf-8", "replace"), value)
+        for name, value in request.raw_headers
+        if len(name) > len(RECORD_HEADER_PREFIX) and name[: len(RECORD_HEADER_PREFIX)].lower() == RECORD_HEADER_PREFIX
+    )
+
+
+def _record(message: NewMessage, now_ms: int) -> NewRecord:
+    return NewRecord(
+        now_ms if message.timestamp is None else message.timestamp,
+        message.key_bytes,
+        message.value_bytes,
+        tuple((header.key, header.value_bytes) for header in message.headers),
+    )
+
+
+async def _pause(api: Api, client_id: str, nbytes: int) -> None:
+    """Over its quota, a client gets its answer later: it is what slows down one that waits for answers."""
+    throttle_ms = api.node.quotas.charge(client_id, "produce", nbytes, api.node.clock())
+    if throttle_ms:
+        await api.throttle(throttle_ms)
+
+
+OPERATIONS: Final = (
+    Operation(
+        name="postMessage",
+        method="POST",
+        path="/api/v1/topics/{topic}/messages",
+        tag="messages",
+        summary="Produce one message",
+        description="The body is the message, byte for byte, whatever its media type. A header `X-Header-<name>` "
+        "becomes the record's header `<name>`, in lower case.",
+        handler=post_message,
+        parameters=(TOPIC, KEY, TO_PARTITION, CLIENT_ID),
+        body=RawBody("The message."),
+        answers={200: Answer("Stored: every in-sync replica has it.", {JSON: StoredDocument})},
+        problems=(404, 409, 413, 503),
+    ),
+    Operation(
+        name="postMessages",
+        method="POST",
+        path="/api/v1/topics/{topic}/messages/batch",
+        tag="messages",
+        summary="Produce many messages",
+        handler=post_messages,
+        parameters=(TOPIC, CLIENT_ID),
+        body=Document(NewMessages, limit="max_batch_bytes"),
+        answers={
+            200: Answer("All are stored; one result per message, in their order.", {JSON: BatchResults}),
+            207: Answer("Some are not stored; their results have an `error`.", {JSON: BatchResults}),
+        },
+        problems=(404, 409, 413, 415, 503),
+    ),
+)

@@ -1,0 +1,89 @@
+"""Stored batches of one partition, chunk by chunk, as records or columns.
+
+Wraps the stitched reader for callers that want records rather than bytes. Decoding is kept off the event loop when a
+chunk is large, because it is Python per record; damage found while decoding is damage of the log, and never an end.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
+
+from gateway.fetch.reader import Isolation
+from gateway.node import Node
+from hot_tier.errors import BatchTooLarge, CorruptBatch, CorruptLog, UnsupportedBatch
+from hot_tier.ids import Offset
+from hot_tier.record.batch import ReadBuffer, iter_headers
+from hot_tier.record.columns import RecordColumns, decode_batches
+from hot_tier.record.records import Record, decode_records
+from hot_tier.replication.partition import Partition
+
+CHUNK_BYTES: Final = 256 * 1024
+DECODE_ON_LOOP: Final = 500
+"""A chunk with more records than this is decoded in a thread: they take some 5 µs each."""
+
+T = TypeVar("T")
+
+
+class Chunk(NamedTuple):
+    """Whole batches; what is asked for in them is `from_offset` to `end_offset`."""
+
+    buffer: ReadBuffer
+    from_offset: int
+    end_offset: int
+    next_offset: int
+    """Where the next chunk begins: behind the last batch, whether or not it still holds records."""
+    record_count: int
+
+    async def records(self, max_records: int | None = None) -> list[Record]:
+        def decode() -> list[Record]:
+            return decode_records(
+                self.buffer, from_offset=self.from_offset, end_offset=self.end_offset, max_records=max_records
+            )
+
+        wanted = self.record_count if max_records is None else min(self.record_count, max_records)
+        return await self._decode(decode, wanted)
+
+    async def columns(self) -> RecordColumns:
+        def decode() -> RecordColumns:
+            return decode_batches(self.buffer, from_offset=self.from_offset, end_offset=self.end_offset)
+
+        return await self._decode(decode, self.record_count)
+
+    async def _decode(self, decode: Callable[[], T], wanted: int) -> T:
+        try:
+            return decode() if wanted <= DECODE_ON_LOOP else await asyncio.to_thread(decode)
+        except (CorruptBatch, UnsupportedBatch, BatchTooLarge) as error:
+            raise CorruptLog(error.what, where=error.where) from None
+
+
+class RecordStream:
+    """From `position` up to `end_offset`, which lies at or below the last stable offset."""
+
+    def __init__(self, node: Node, partition: Partition, start: int, end_offset: int) -> None:
+        self._reader = node.reader
+        self._partition = partition
+        self.position = start
+        self.end_offset = end_offset
+        self.read_bytes = 0
+
+    async def next(self, max_bytes: int = CHUNK_BYTES) -> Chunk | None:
+        """None at the end. At least one whole batch, whatever its size."""
+        while self.position < self.end_offset:
+            offset = Offset(self.position)
+            fetched = self._reader.read_now(self._partition, offset, max_bytes, Isolation.READ_COMMITTED)
+            if fetched is None:
+                fetched = await self._reader.read(self._partition, offset, max_bytes, Isolation.READ_COMMITTED)
+            buffer = fetched.records
+            next_offset = self.position
+            count = 0
+            for _, header in iter_headers(buffer):
+                if header.end_offset > self.position:
+                    next_offset = header.end_offset
+                    count += header.record_count
+            if next_offset == self.position:
+                return None
+            chunk = Chunk(buffer, self.position, self.end_offset, min(next_offset, self.end_offset), count)
+            self.position = chunk.next_offset
+            self.read_bytes += len(buffer)
+            return chunk
+        return None

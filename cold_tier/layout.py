@@ -97,6 +97,11 @@ class PartitionLayout:
     def parse_index(self, key: str) -> SegmentName | None:
         return _parse_segment(key, self.index_folder, ".index")
 
+    def parse_page(self, key: str) -> str | None:
+        """The page's uuid."""
+        found = re.fullmatch(r"\d{20}-([0-9a-f]{32})\.page", key.removeprefix(self.pages_folder))
+        return found[1] if found else None
+
     def parse_manifest(self, key: str) -> Version | None:
         name = key.removeprefix(self.manifest_folder)
         found = re.fullmatch(r"(\d{10})-(\d{20})\.manifest", name)

@@ -51,7 +51,8 @@ class ManifestWriter:
     ) -> "ManifestWriter":
         """Take the partition over: what is published becomes ours, under our epoch.
 
-        `log_start_offset` counts only where nothing was ever published; otherwise the manifest knows better.
+        `log_start_offset` counts only where nothing was ever published; otherwise the manifest knows better. A leader
+        that comes back in its own epoch goes on where it was.
         """
         found = await load_newest(store, layout)
         if found is not None and found.version.leader_epoch > leader_epoch:
@@ -59,6 +60,8 @@ class ManifestWriter:
                 f"epoch {leader_epoch} is deposed: epoch {found.version.leader_epoch} has published",
                 where=f"{store.url}{layout.manifest_folder}",
             )
+        if found is not None and found.version.leader_epoch == leader_epoch:
+            return cls(store, layout, leader_epoch, found, PageCache(store), page_segments)
         identity = (layout.topic, layout.topic_id, layout.partition)
         before = found or Snapshot(*identity, Version(leader_epoch, -1), "", now_ms, log_start_offset)
         writer = cls(store, layout, leader_epoch, before, PageCache(store), page_segments)

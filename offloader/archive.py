@@ -1,0 +1,147 @@
+"""One sealed segment into the bucket: rows, index, and both read back. The first half of the safe order.
+
+    rows -> index -> read back and verify -> [manifest -> metadata -> local delete: offloader.archiver]
+
+Until the manifest names them, the two objects are orphans that no reader follows; a crash anywhere here leaves at most
+that. Runs in the worker process.
+"""
+
+import mmap
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from cold_tier.errors import CorruptObject
+from cold_tier.format.index import write_index
+from cold_tier.format.write import ROW_GROUP_BYTES, write_segment
+from cold_tier.layout import PartitionLayout, SegmentName
+from cold_tier.manifest.model import EpochStart, Segment
+from cold_tier.objects.retrying import RetryingStore
+from hot_tier.errors import CorruptLog
+from hot_tier.ids import LeaderEpoch, Offset
+from hot_tier.record.columns import RecordColumns, iter_columns
+from hot_tier.record.crc import crc32c
+from offloader import failpoints
+
+_READ_BACK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveJob:
+    layout: PartitionLayout
+    leader_epoch: LeaderEpoch
+    log_path: str
+    base_offset: Offset
+    end_offset: Offset
+    epochs: tuple[EpochStart, ...]
+    producers: bytes
+    now_ms: int
+    bytes_per_second: int
+    """Of the local segment; 0: as fast as it goes."""
+    zstd_level: int
+
+
+async def archive_segment(store: RetryingStore, job: ArchiveJob, scratch: str) -> Segment:
+    """Upload the segment under a name of its own and return its manifest entry, verified."""
+    name = SegmentName(job.base_offset, job.leader_epoch, uuid.uuid4().hex)
+    path = os.path.join(scratch, f"{name.stem}.parquet")
+    layout = job.layout
+    try:
+        log_bytes = os.path.getsize(job.log_path)
+        described = {
+            "topic": layout.topic,
+            "topic_id": str(layout.topic_id),
+            "partition": str(layout.partition),
+            "base_offset": str(job.base_offset),
+            "end_offset": str(job.end_offset),
+        }
+        with open(job.log_path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            view = memoryview(mapped)
+            chunks = iter_columns(
+                view, from_offset=job.base_offset, end_offset=job.end_offset, chunk_bytes=ROW_GROUP_BYTES
+            )
+            written = write_segment(
+                path,
+                _checked(_paced(chunks, log_bytes, job.bytes_per_second), job),
+                job.base_offset,
+                job.end_offset,
+                job.epochs,
+                job.producers,
+                described,
+                zstd_level=job.zstd_level,
+            )
+        failpoints.reach("archive.converted")
+        await store.put_file(layout.rows(name), path, written.index.rows_bytes)
+    finally:
+        if os.path.exists(path):
+            os.unlink(path)
+    failpoints.reach("archive.rows_uploaded")
+    index = write_index(written.index)
+    await store.put(layout.index(name), index)
+    failpoints.reach("archive.index_uploaded")
+    segment = Segment(
+        name=name,
+        end_offset=job.end_offset,
+        rows=written.rows,
+        min_timestamp_ms=written.min_timestamp_ms,
+        max_timestamp_ms=written.max_timestamp_ms,
+        rows_bytes=written.index.rows_bytes,
+        rows_crc32c=written.rows_crc32c,
+        index_bytes=len(index),
+        index_crc32c=crc32c(index),
+        log_bytes=log_bytes,
+        archived_ms=job.now_ms,
+        epochs=job.epochs,
+    )
+    await verify_segment(store, layout, segment)
+    failpoints.reach("archive.verified")
+    return segment
+
+
+async def verify_segment(store: RetryingStore, layout: PartitionLayout, segment: Segment) -> None:
+    """Read both objects whole and compare size and checksum with the manifest entry; CorruptObject names the first."""
+    for key, size, expected in (
+        (layout.rows(segment.name), segment.rows_bytes, segment.rows_crc32c),
+        (layout.index(segment.name), segment.index_bytes, segment.index_crc32c),
+    ):
+        found, checksum = 0, 0
+        # One byte past the end is asked for too: an object that is longer than it should be is not the one.
+        while data := await store.get(key, found, min(_READ_BACK_BYTES, size + 1 - found)):
+            checksum = crc32c(data, checksum)
+            found += len(data)
+            if found > size:
+                break
+        if (found, checksum) != (size, expected):
+            raise CorruptObject(
+                f"{found} bytes with checksum {checksum:08x}, expected {size} with {expected:08x}",
+                where=f"{store.url}{key}",
+                hint="what was stored is not what was sent; the segment is archived again under a new name",
+            )
+
+
+def _paced(chunks: Iterator[RecordColumns], log_bytes: int, bytes_per_second: int) -> Iterator[RecordColumns]:
+    """Hold the conversion to a rate, so that it takes no more of the disk and the network than it may."""
+    started = time.monotonic()
+    for number, chunk in enumerate(chunks):
+        if bytes_per_second:
+            due = started + min(number * ROW_GROUP_BYTES, log_bytes) / bytes_per_second
+            time.sleep(max(0.0, due - time.monotonic()))
+        yield chunk
+
+
+def _checked(chunks: Iterable[RecordColumns], job: ArchiveJob) -> Iterator[RecordColumns]:
+    """Rows lie inside the segment's range and their offsets grow: the last look before they become history."""
+    last = job.base_offset - 1
+    for chunk in chunks:
+        offsets = chunk.offsets
+        if len(offsets):
+            if offsets[0] <= last or offsets[-1] >= job.end_offset or (offsets[1:] <= offsets[:-1]).any():
+                raise CorruptLog(
+                    f"offsets {offsets[0]} to {offsets[-1]} do not follow {last} below {job.end_offset}",
+                    where=job.log_path,
+                    hint="the segment is not archived and not deleted; keep it and report this",
+                )
+            last = Offset(int(offsets[-1]))
+        yield chunk

@@ -1,0 +1,49 @@
+"""Named places where a test lets the process die or fail: `TIERLOG_FAILPOINTS=archive.rows_uploaded=kill`.
+
+A place is one line, `failpoints.reach("archive.rows_uploaded")`, and costs a dictionary look-up. Actions: `kill` ends
+the process as kill -9 does, `fail` raises; `kill@3` does so the third time. `PLACES` are the steps of the archive path.
+"""
+
+import os
+import signal
+from typing import Final
+
+PLACES: Final = (
+    "archive.converted",
+    "archive.rows_uploaded",
+    "archive.index_uploaded",
+    "archive.verified",
+    "archive.before_publish",
+    "archive.published",
+    "archive.recorded",
+    "retention.before_publish",
+    "retention.published",
+    "retention.local_dropped",
+    "garbage.before_delete",
+    "garbage.deleted",
+)
+
+
+def _parse(text: str) -> dict[str, tuple[str, int]]:
+    chosen = {}
+    for entry in filter(None, text.split(",")):
+        place, _, action = entry.partition("=")
+        action, _, count = action.partition("@")
+        if place not in PLACES or action not in ("kill", "fail"):
+            raise ValueError(f"TIERLOG_FAILPOINTS: {entry!r} is not one of {PLACES} with =kill or =fail")
+        chosen[place] = (action, int(count or 1))
+    return chosen
+
+
+_chosen = _parse(os.environ.get("TIERLOG_FAILPOINTS", ""))
+
+
+def reach(place: str) -> None:
+    if place not in _chosen:
+        return
+    action, left = _chosen[place]
+    _chosen[place] = (action, left - 1)
+    if left == 1:
+        if action == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise OSError(f"failpoint {place}")

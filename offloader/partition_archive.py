@@ -1,0 +1,242 @@
+"""One led partition's archive: publishing, retention and garbage, in the one safe order, which has its home here.
+
+    rows -> index -> verified (offloader.archive) -> manifest -> metadata -> local delete
+    log start -> manifest without the segment -> grace -> newest manifest read again -> objects deleted
+
+Nothing is decided before `open` has loaded and taken over the newest manifest under this leader epoch. Whatever cannot
+be undone, a local segment or an object deleted, first asks the bucket whether our manifest is still the newest.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+
+import orjson
+import structlog
+
+from cold_tier.catalog import Catalog
+from cold_tier.errors import ManifestFenced
+from cold_tier.layout import PartitionLayout
+from cold_tier.manifest.model import EpochStart, Segment
+from cold_tier.manifest.writer import ManifestWriter
+from hot_tier.cluster.store import ABSENT, Compare, MetadataStore, Put
+from hot_tier.ids import LeaderEpoch, Offset
+from hot_tier.log.producer_snapshots import snapshot_path
+from hot_tier.replication.partition import Partition
+from offloader import failpoints
+from offloader.archive import ArchiveJob
+from offloader.plan import Expiry, NextSegment, backlog_bytes, local_drop_offset, next_to_archive
+from offloader.settings import OffloadSettings
+
+log = structlog.get_logger()
+
+
+def archived_key(layout: PartitionLayout) -> str:
+    return f"archived/{layout.topic_id}/{layout.partition}"
+
+
+class PartitionArchive:
+    def __init__(
+        self, partition: Partition, catalog: Catalog, metadata: MetadataStore, settings: OffloadSettings
+    ) -> None:
+        self.partition = partition
+        self.layout = PartitionLayout(partition.tp.topic, partition.topic.id, partition.tp.partition)
+        self.leader_epoch = partition.leader_epoch
+        self._catalog = catalog
+        self._store = catalog.store
+        self._metadata = metadata
+        self._settings = settings
+        self._writer: ManifestWriter | None = None
+        self.archived_segments = 0
+        self.archived_bytes = 0
+        self.failures = 0
+        self.failures_in_a_row = 0
+        self.last_failure = ""
+
+    @property
+    def writer(self) -> ManifestWriter:
+        assert self._writer is not None, "open first"
+        return self._writer
+
+    @property
+    def is_open(self) -> bool:
+        return self._writer is not None
+
+    @property
+    def backlog_bytes(self) -> int:
+        end = self._writer.current.end_offset if self._writer else self.partition.log.log_start_offset
+        return backlog_bytes(self.partition.log.segments(), end)
+
+    async def open(self, now_ms: int) -> None:
+        """Load the newest manifest and take it over. From here on the log's start is what the manifest says."""
+        partition_log = self.partition.log
+        self._writer = await ManifestWriter.open(
+            self._store, self.layout, self.leader_epoch, partition_log.log_start_offset, now_ms
+        )
+        self._published()
+        await self._record_archived()
+
+    def next_segment(self) -> NextSegment | None:
+        return next_to_archive(
+            self.partition.log.sealed_segments(), self.writer.current, self.partition.last_stable_offset
+        )
+
+    def job(self, following: NextSegment, now_ms: int) -> ArchiveJob:
+        info = following.info
+        return ArchiveJob(
+            layout=self.layout,
+            leader_epoch=self.leader_epoch,
+            log_path=info.path,
+            base_offset=following.base_offset,
+            end_offset=info.end_offset,
+            epochs=epochs_within(self.partition.log.epochs.entries(), following.base_offset, info.end_offset),
+            producers=_read_if_there(snapshot_path(self.partition.log.directory, info.end_offset)),
+            now_ms=now_ms,
+            bytes_per_second=self._settings.bytes_per_second,
+            zstd_level=self._settings.zstd_level,
+        )
+
+    async def publish(self, segment: Segment, now_ms: int) -> None:
+        """A verified segment becomes the truth, then metadata says so."""
+        failpoints.reach("archive.before_publish")
+        await self.writer.append([segment], now_ms)
+        failpoints.reach("archive.published")
+        self._published()
+        await self._record_archived()
+        failpoints.reach("archive.recorded")
+        self.archived_segments += 1
+        self.archived_bytes += segment.log_bytes
+
+    async def apply_retention(self, now_ms: int) -> None:
+        await self._expire(now_ms)
+        await self._drop_local(now_ms)
+
+    async def _expire(self, now_ms: int) -> None:
+        partition_log, current = self.partition.log, self.writer.current
+        # DeleteRecords moved the log start; the archive follows as far as it reaches.
+        start = min(max(partition_log.log_start_offset, current.log_start_offset), current.end_offset)
+        expiry = Expiry(
+            partition_log.config,
+            dataclasses.replace(current, log_start_offset=start),
+            partition_log.segments(),
+            now_ms,
+        )
+        manifest = self._catalog.get(self.layout)
+        assert manifest is not None
+        async for segment in manifest.segments(current.start_offset, current.end_offset):
+            if not expiry.expires(segment):
+                break
+        if expiry.log_start_offset > current.log_start_offset:
+            failpoints.reach("retention.before_publish")
+            await self.writer.expire(expiry.log_start_offset, now_ms)
+            failpoints.reach("retention.published")
+            self._published()
+
+    async def _drop_local(self, now_ms: int) -> None:
+        partition_log = self.partition.log
+        end = self.writer.current.end_offset
+        drop = local_drop_offset(partition_log.config, partition_log.segments(), end, now_ms)
+        if drop is None:
+            return
+        await self._ensure_still_leading()
+        partition_log.drop_local_before(drop, now_ms)
+        failpoints.reach("retention.local_dropped")
+
+    async def collect_removed(self, now_ms: int) -> int:
+        """Delete objects that the manifest let go of longer ago than the grace period; how many."""
+        due = [
+            gone.key
+            for gone in self.writer.current.removed
+            if now_ms - gone.removed_ms >= self._settings.delete_grace_ms
+        ]
+        if due:
+            await self._ensure_still_leading()
+            failpoints.reach("garbage.before_delete")
+            await self._store.delete(due)
+            failpoints.reach("garbage.deleted")
+            await self.writer.forget(due, now_ms)
+            self._published()
+        return len(due)
+
+    async def collect_orphans(self, now_ms: int) -> int:
+        """Delete objects of this partition that its manifest does not name, and superseded manifests; how many.
+
+        Only those too old to be a write under way. Rows lie in a folder by topic name, so what is left there of a
+        deleted topic of the same name goes too.
+        """
+        current = self.writer.current
+        manifest = self._catalog.get(self.layout)
+        assert manifest is not None
+        named = {gone.key for gone in current.removed}
+        named |= {self.layout.page(page.base_offset, page.uuid) for page in current.pages}
+        async for segment in manifest.segments(current.start_offset, current.end_offset):
+            named |= {self.layout.rows(segment.name), self.layout.index(segment.name)}
+        parsers = (
+            (self.layout.rows_folder, self.layout.parse_rows),
+            (self.layout.index_folder, self.layout.parse_index),
+            (self.layout.pages_folder, self.layout.parse_page),
+        )
+        orphans = [
+            info.key
+            for folder, parse in parsers
+            async for info in self._store.list(folder)
+            if info.key not in named
+            and parse(info.key) is not None
+            and now_ms - info.modified_ms >= self._settings.orphan_age_ms
+        ]
+        orphans += [
+            info.key
+            async for info in self._store.list(self.layout.manifest_folder, self.layout.manifest(current.version))
+            if now_ms - info.modified_ms >= self._settings.manifest_history_ms
+        ]
+        if orphans:
+            await self._ensure_still_leading()
+            await self._store.delete(orphans)
+        return len(orphans)
+
+    async def _ensure_still_leading(self) -> None:
+        if not await self.writer.still_newest():
+            raise ManifestFenced(
+                f"epoch {self.leader_epoch} no longer has the newest manifest",
+                where=str(self.partition.tp),
+                hint="another broker leads this partition; this one deletes nothing",
+            )
+
+    def _published(self) -> None:
+        snapshot = self.writer.current
+        self._catalog.put(snapshot)
+        if snapshot.log_start_offset > self.partition.log.log_start_offset:
+            self.partition.log.delete_records_before(snapshot.log_start_offset)
+
+    async def _record_archived(self) -> None:
+        """Metadata learns how far the archive reaches: what followers may drop."""
+        current = self.writer.current
+        key = archived_key(self.layout)
+        while True:
+            known = await self._metadata.get(key)
+            value = orjson.dumps(
+                {
+                    "end_offset": current.end_offset,
+                    "leader_epoch": self.leader_epoch,
+                    "log_start": current.log_start_offset,
+                }
+            )
+            if known is not None and orjson.loads(known.value)["leader_epoch"] > self.leader_epoch:
+                raise ManifestFenced("a newer leader has recorded its archive", where=str(self.partition.tp))
+            compare = Compare(key, known.revision if known is not None else ABSENT)
+            if await self._metadata.transact([compare], [Put(key, value)]) is not None:
+                return
+
+
+def epochs_within(entries: Iterable[tuple[int, int]], base: Offset, end: Offset) -> tuple[EpochStart, ...]:
+    """The leader epochs of [base, end): the one that is current at `base`, and those that start inside."""
+    before = [entry for entry in entries if entry[1] <= base][-1:]
+    inside = [entry for entry in entries if base < entry[1] < end]
+    return tuple(EpochStart(LeaderEpoch(epoch), Offset(start)) for epoch, start in [*before, *inside])
+
+
+def _read_if_there(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""

@@ -1,0 +1,132 @@
+"""The worker process: converts and uploads segments at low priority, so that archiving never delays a producer.
+
+The broker starts it (`WorkerProcess`), hands it one job at a time as a pickled object with its length in front, and
+reads the result the same way. It ends when its standard input does: a broker that is killed leaves no worker behind.
+Nothing crosses this pipe that the broker did not write itself.
+"""
+
+import asyncio
+import os
+import pickle
+import struct
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from cold_tier.errors import StoreUnavailable
+from cold_tier.manifest.model import Segment
+from cold_tier.objects.open import StoreSettings, open_store
+from hot_tier.errors import StorageFailure, TierlogError
+from offloader.archive import ArchiveJob, archive_segment
+
+_LENGTH = struct.Struct(">I")
+_NICE = 10
+
+log = structlog.get_logger()
+
+
+class WorkerProcess:
+    """The broker's end. One job at a time; a worker that died is started again for the next job."""
+
+    def __init__(self, store: StoreSettings, scratch: str) -> None:
+        self._start_message = _Start(store, scratch)
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+
+    async def archive(self, job: ArchiveJob) -> Segment:
+        async with self._turn:
+            process = self._process or await self._start()
+            try:
+                await _send(process.stdin, job)
+                result = await _receive(process.stdout)
+            except (EOFError, OSError) as error:
+                self._process = None
+                code = await process.wait()
+                raise StoreUnavailable(
+                    f"the archive worker ended with {code}", hint="it is started again; its log says why"
+                ) from error
+            except asyncio.CancelledError:
+                self._process = None
+                process.kill()
+                await process.wait()
+                raise
+        if isinstance(result, TierlogError):
+            raise result
+        assert isinstance(result, Segment)
+        return result
+
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "offloader.worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        await _send(self._process.stdin, self._start_message)
+        return self._process
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    store: StoreSettings
+    scratch: str
+
+
+async def _send(stream: asyncio.StreamWriter | None, message: Any) -> None:
+    assert stream is not None
+    data = pickle.dumps(message)
+    stream.write(_LENGTH.pack(len(data)) + data)
+    await stream.drain()
+
+
+async def _receive(stream: asyncio.StreamReader | None) -> Any:
+    assert stream is not None
+    length = _LENGTH.unpack(await stream.readexactly(_LENGTH.size))[0]
+    return pickle.loads(await stream.readexactly(length))
+
+
+def main() -> None:
+    os.nice(_NICE)
+    # What libraries print must not get between the results.
+    results = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    jobs = sys.stdin.buffer
+
+    def receive() -> Any:
+        header = jobs.read(_LENGTH.size)
+        if len(header) < _LENGTH.size:
+            raise SystemExit
+        return pickle.loads(jobs.read(_LENGTH.unpack(header)[0]))
+
+    start = receive()
+    os.makedirs(start.scratch, exist_ok=True)
+    for left_over in os.scandir(start.scratch):
+        os.unlink(left_over.path)
+    store = open_store(start.store)
+    while True:
+        result = _result(store, receive(), start.scratch)
+        data = pickle.dumps(result)
+        results.write(_LENGTH.pack(len(data)) + data)
+        results.flush()
+
+
+def _result(store: Any, job: ArchiveJob, scratch: str) -> Segment | TierlogError:
+    try:
+        return asyncio.run(archive_segment(store, job, scratch))
+    except TierlogError as error:
+        return error
+    except OSError as error:
+        return StorageFailure(str(error), where=job.log_path, hint="check the local disk; the segment stays")
+
+
+if __name__ == "__main__":
+    main()

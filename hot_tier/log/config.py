@@ -208,8 +208,7 @@ class TopicConfig:
         "unclean.leader.election.enable",
         _boolean(),
         False,
-        "Whether a replica outside the in-sync set may lead when no other is left; acknowledged records may "
-        "be lost.",
+        "Whether a replica outside the in-sync set may lead when no other is left; acknowledged records may be lost.",
     )
     delete_retention_ms: int = _setting(
         "delete.retention.ms",
@@ -251,9 +250,7 @@ class TopicConfig:
         MAX_LONG,
         "With flush=os, sync after so many records; 1 is the same as flush=commit.",
     )
-    flush_ms: int = _setting(
-        "flush.ms", _long(0), MAX_LONG, "With flush=os, sync records that waited this long."
-    )
+    flush_ms: int = _setting("flush.ms", _long(0), MAX_LONG, "With flush=os, sync records that waited this long.")
     remote_storage_enable: bool = _setting(
         "remote.storage.enable", _boolean(), False, "Whether sealed segments are archived to the bucket."
     )
@@ -298,9 +295,7 @@ def parse_topic_config(overrides: Mapping[str, str], defaults: TopicConfig) -> T
         try:
             values[setting.name] = kind.parse(text)
         except (ValueError, KeyError, AttributeError, TypeError):
-            raise InvalidConfig(
-                f"{name} cannot be {text!r}", where=name, hint=f"it must be {kind.allowed}"
-            ) from None
+            raise InvalidConfig(f"{name} cannot be {text!r}", where=name, hint=f"it must be {kind.allowed}") from None
     config = replace(defaults, **values)
     _check_together(config)
     return config

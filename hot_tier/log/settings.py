@@ -1,24 +1,28 @@
 """Settings of everything the logs of one data directory share. A topic's own settings are in `config`."""
 
 from dataclasses import dataclass, field
+from typing import Literal
+
+from hot_tier.log.config import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    data_dir: str = field(
-        default="data", metadata={"doc": "Directory that holds the logs; made if it is missing."}
+    data_dir: str = field(default="data", metadata={"doc": "Directory that holds the logs; made if it is missing."})
+    flush: Literal["commit", "os"] = field(
+        default="commit",
+        metadata={
+            "doc": "For topics that do not set it: 'commit' syncs records to the disk before they are acknowledged, "
+            "'os' leaves that to the page cache."
+        },
     )
     max_open_files: int = field(
         default=1024,
-        metadata={
-            "doc": "At most about this many log files are kept open; the least recently used are closed."
-        },
+        metadata={"doc": "At most about this many log files are kept open; the least recently used are closed."},
     )
     flush_threads: int = field(
         default=4,
-        metadata={
-            "doc": "Threads that sync logs to the disk for flush=commit; each serves one log at a time."
-        },
+        metadata={"doc": "Threads that sync logs to the disk for flush=commit; each serves one log at a time."},
     )
     recovery_threads: int = field(
         default=2,
@@ -26,13 +30,9 @@ class LogSettings:
     )
     min_free_bytes: int = field(
         default=1 << 30,
-        metadata={
-            "doc": "Writes are refused while the disk has less room than this; reads and deletion go on."
-        },
+        metadata={"doc": "Writes are refused while the disk has less room than this; reads and deletion go on."},
     )
-    free_check_ms: int = field(
-        default=1_000, metadata={"doc": "How often the free room on the disk is looked at."}
-    )
+    free_check_ms: int = field(default=1_000, metadata={"doc": "How often the free room on the disk is looked at."})
     retention_check_ms: int = field(
         default=5_000, metadata={"doc": "How often segments are rolled by age and retention is applied."}
     )
@@ -41,19 +41,18 @@ class LogSettings:
     )
     compaction_buffer_bytes: int = field(
         default=64 << 20,
-        metadata={
-            "doc": "Memory for the offsets of keys while a log is compacted; more keys take more passes."
-        },
+        metadata={"doc": "Memory for the offsets of keys while a log is compacted; more keys take more passes."},
     )
     checkpoint_ms: int = field(
         default=30_000,
-        metadata={
-            "doc": "How often recovery points are saved; they bound what is checked after an unclean stop."
-        },
+        metadata={"doc": "How often recovery points are saved; they bound what is checked after an unclean stop."},
     )
     producer_id_expiration_ms: int = field(
         default=86_400_000,
-        metadata={
-            "doc": "A producer that wrote nothing for this long is forgotten, and with it its duplicates."
-        },
+        metadata={"doc": "A producer that wrote nothing for this long is forgotten, and with it its duplicates."},
     )
+
+    @property
+    def topic_defaults(self) -> TopicConfig:
+        """What a topic has where it sets nothing itself."""
+        return TopicConfig(flush=self.flush)

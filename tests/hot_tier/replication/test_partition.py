@@ -40,7 +40,7 @@ class Harness:
     """A partition, its log, and a disk that syncs when told."""
 
     def __init__(self, directory: str, config: TopicConfig, state: PartitionState) -> None:
-        self.disk = Disk(LogSettings(data_dir=directory, min_free_bytes=0))
+        self.disk = Disk(directory, LogSettings(min_free_bytes=0))
         self.log = PartitionLog(self.disk, TP, TOPIC_ID, config)
         self.flush_requests = 0
         self.log.request_flush = self._count

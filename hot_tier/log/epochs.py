@@ -1,0 +1,79 @@
+"""Where each leader epoch starts in a log: what tells two replicas where their histories part.
+
+Epochs and their start offsets both rise strictly. The list is saved in `leader-epochs` before the first batch of
+a new epoch counts as synced; what a crash leaves out is found again in the batches themselves.
+"""
+
+from bisect import bisect_left, bisect_right
+
+from hot_tier.ids import NO_EPOCH, LeaderEpoch, Offset
+from hot_tier.log.names import LEADER_EPOCHS
+from hot_tier.log.sealed_text import read_sealed_text, write_sealed_text
+
+
+class LeaderEpochs:
+    def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
+        self._epochs = [epoch for epoch, _ in entries or ()]
+        self._starts = [start for _, start in entries or ()]
+
+    @property
+    def latest(self) -> LeaderEpoch:
+        return LeaderEpoch(self._epochs[-1]) if self._epochs else NO_EPOCH
+
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """A batch of `epoch` is written at `start_offset`; True if that starts a new epoch."""
+        if self._epochs and epoch <= self._epochs[-1]:
+            return False
+        while self._starts and self._starts[-1] >= start_offset:
+            # The epoch before wrote nothing: its place is the new one's.
+            self._starts.pop()
+            self._epochs.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+        return True
+
+    def end_of(self, epoch: int, log_end_offset: Offset) -> tuple[LeaderEpoch, Offset]:
+        """The greatest epoch at or below `epoch`, and where it ends; (-1, -1) if `epoch` is yet unknown here.
+
+        Below the first epoch the answer is `epoch` itself, ending where the log's history begins.
+        """
+        if not self._epochs or epoch > self._epochs[-1]:
+            return NO_EPOCH, Offset(-1)
+        if epoch < self._epochs[0]:
+            return LeaderEpoch(epoch), Offset(self._starts[0])
+        at = bisect_right(self._epochs, epoch) - 1
+        end = self._starts[at + 1] if at + 1 < len(self._starts) else log_end_offset
+        return LeaderEpoch(self._epochs[at]), Offset(end)
+
+    def epoch_at(self, offset: int) -> LeaderEpoch:
+        at = bisect_right(self._starts, offset) - 1
+        return LeaderEpoch(self._epochs[at]) if at >= 0 else NO_EPOCH
+
+    def truncate_end(self, offset: int) -> bool:
+        """Forgets epochs that start at or after `offset`."""
+        keep = bisect_left(self._starts, offset)
+        changed = keep < len(self._starts)
+        del self._epochs[keep:], self._starts[keep:]
+        return changed
+
+    def truncate_start(self, offset: int) -> bool:
+        """Forgets epochs that end at or before `offset`; the one that holds it starts there now."""
+        drop = bisect_right(self._starts, offset) - 1
+        if drop < 0 or self._starts[drop] == offset == self._starts[0]:
+            return False
+        del self._epochs[:drop], self._starts[:drop]
+        self._starts[0] = offset
+        return True
+
+    def write(self) -> bytes:
+        return write_sealed_text(LEADER_EPOCHS, [f"{epoch} {start}" for epoch, start in self.entries()])
+
+
+def read_epochs(content: bytes) -> LeaderEpochs | None:
+    lines = read_sealed_text(LEADER_EPOCHS, content)
+    if lines is None:
+        return None
+    return LeaderEpochs([(int(epoch), int(start)) for epoch, start in (line.split() for line in lines)])

@@ -1,0 +1,67 @@
+"""One round of syncing a log: what must be on the disk before its records may count as durable, and in which order.
+
+    1. leader-epochs and producer snapshots: the history that the batches belong to
+    2. the log files, sealed ones first
+    3. the index files of sealed segments: a seal says that its log is whole, so it comes after it
+    4. the directories, so that new names are there too
+
+The loop prepares a job and settles it; a thread runs it. An error is kept for the loop: after a failed sync the
+kernel may have dropped the pages, so a second try would succeed without having written them. It is never retried.
+"""
+
+import os
+import threading
+from dataclasses import dataclass, field
+
+from hot_tier.log import files, names
+from hot_tier.log.files import OpenFile
+from hot_tier.log.recovery_points import RecoveryPoint
+from hot_tier.log.segment import Segment
+
+
+@dataclass(slots=True)
+class FlushJob:
+    point: RecoveryPoint
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    sealed: list[tuple[Segment, OpenFile]] = field(default_factory=list)
+    active: OpenFile | None = None
+    replaced: list[tuple[str, bytes]] = field(default_factory=list)
+    written: list[tuple[str, bytes]] = field(default_factory=list)
+    directories: list[str] = field(default_factory=list)
+    done: bool = False
+    settled: bool = False
+    error: Exception | None = None
+
+    def run(self) -> None:
+        """Does it once, whoever comes first; whoever comes second waits until it is done."""
+        with self.lock:
+            if self.done:
+                return
+            try:
+                self._sync()
+            except Exception as error:
+                # Whatever it was, nobody may believe that the sync happened.
+                self.error = error
+            self.done = True
+
+    def _sync(self) -> None:
+        for path, content in self.written:
+            files.write_synced(path, content)
+        for path, content in self.replaced:
+            files.write_synced(path + names.TEMPORARY, content)
+            os.replace(path + names.TEMPORARY, path)
+        for _, file in self.sealed:
+            files.sync_data(file.fd)
+        if self.active is not None:
+            files.sync_data(self.active.fd)
+        for segment, file in self.sealed:
+            for path, content in segment.index_files(file.fd, sealed=True):
+                files.write_synced(path, content)
+        for directory in self.directories:
+            files.sync_directory(directory)
+
+    def release(self) -> None:
+        for _, file in self.sealed:
+            file.unpin()
+        if self.active is not None:
+            self.active.unpin()

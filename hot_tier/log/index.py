@@ -1,0 +1,204 @@
+"""The sparse indexes of one segment: offset → position, and timestamp → offset. `docs/formats/hot-segment.md`.
+
+About every `index.interval.bytes` of log there is an entry, always at the start of a batch, so an entry is an
+exact boundary: batches of 4 KiB and more are all in it. Both indexes live in memory and are written as whole
+files when the segment is sealed (and at a clean stop). They can always be rebuilt from the log.
+
+Rules:
+- offset entries: (batch's base offset, its position), both strictly rising; position 0 is implied.
+- time entries: (timestamp, offset): no record before `offset` has a later timestamp than `timestamp`; both
+  strictly rising. `offset` is that of an offset entry.
+- A file counts only if its CRC is right and it speaks of this base offset and this many bytes of log.
+- The `.index` file of a sealed segment is its seal: it is written after the log was synced, and says how long
+  the log was. What has a seal is never truncated by recovery.
+"""
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from struct import Struct
+from typing import Final, NamedTuple
+
+from hot_tier.record.crc import crc32c
+
+NO_TIMESTAMP: Final = -1
+NEVER_CLEANED: Final = -1
+
+_VERSION: Final = 1
+_SEALED: Final = 1
+
+_INDEX_MAGIC: Final = b"TLIX"
+_INDEX_HEADER: Final = Struct(
+    "<"
+    "4s"  # magic
+    "H"  # version
+    "H"  # flags: 1 = sealed
+    "q"  # base offset
+    "q"  # end offset
+    "q"  # bytes of log
+    "q"  # greatest timestamp, -1 for none
+    "q"  # base offset of the first batch that has it
+    "q"  # when compaction first wrote these records, ms; -1 for never
+    "I"  # entries
+    "I"  # CRC-32C of the entries
+    "I"  # CRC-32C of the header before this field, so that a seal can be read alone
+)
+SEAL_BYTES: Final = _INDEX_HEADER.size
+
+_TIME_MAGIC: Final = b"TLTX"
+_TIME_HEADER: Final = Struct("<4sHHqqIII")  # magic, version, zero, base offset, bytes of log, entries, both CRC-32C
+_CRC_BYTES: Final = 4
+
+
+class Seal(NamedTuple):
+    """What the head of an `.index` file says about its segment."""
+
+    base_offset: int
+    end_offset: int
+    log_bytes: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    cleaned_ms: int
+    sealed: bool
+
+
+class SparseIndex:
+    """Entries are relative to the segment's base offset, four bytes each."""
+
+    __slots__ = ("offsets", "positions", "time_offsets", "times", "unindexed_bytes")
+
+    def __init__(self) -> None:
+        self.offsets = array("I")
+        self.positions = array("I")
+        self.times = array("q")
+        self.time_offsets = array("I")
+        self.unindexed_bytes = 0
+
+    def note(self, offset: int, position: int, size: int, earlier_max_timestamp: int, interval: int) -> None:
+        """A batch was written: `earlier_max_timestamp` is the greatest timestamp of the segment before it."""
+        if self.unindexed_bytes >= interval and position:
+            # Positions first: a lookup in a thread that sees the offset also finds its position.
+            self.positions.append(position)
+            self.offsets.append(offset)
+            if earlier_max_timestamp > (self.times[-1] if self.times else NO_TIMESTAMP):
+                self.time_offsets.append(offset)
+                self.times.append(earlier_max_timestamp)
+            self.unindexed_bytes = 0
+        self.unindexed_bytes += size
+
+    def floor(self, offset: int) -> tuple[int, int]:
+        """The last entry at or before `offset`: (offset, position)."""
+        at = bisect_right(self.offsets, offset) - 1
+        return (self.offsets[at], self.positions[at]) if at >= 0 else (0, 0)
+
+    def boundary(self, position: int) -> int:
+        """The last position at or before `position` that is known to start a batch."""
+        at = bisect_right(self.positions, position) - 1
+        return self.positions[at] if at >= 0 else 0
+
+    def before_time(self, timestamp: int) -> int:
+        """An offset before which no record is as late as `timestamp`; the greatest one known."""
+        at = bisect_left(self.times, timestamp) - 1
+        return self.time_offsets[at] if at >= 0 else 0
+
+    def truncate(self, position: int) -> None:
+        keep = bisect_left(self.positions, position)
+        del self.offsets[keep:], self.positions[keep:]
+        end = self.offsets[-1] + 1 if keep else 0
+        keep = bisect_left(self.time_offsets, end)
+        del self.times[keep:], self.time_offsets[keep:]
+        self.unindexed_bytes = position - (self.positions[-1] if self.positions else 0)
+
+
+def write_index(index: SparseIndex, seal: Seal) -> bytes:
+    body = _little(index.offsets) + _little(index.positions)
+    head = _INDEX_HEADER.pack(
+        _INDEX_MAGIC,
+        _VERSION,
+        _SEALED if seal.sealed else 0,
+        seal.base_offset,
+        seal.end_offset,
+        seal.log_bytes,
+        seal.max_timestamp,
+        seal.max_timestamp_offset,
+        seal.cleaned_ms,
+        len(index.offsets),
+        crc32c(body),
+        0,
+    )
+    return _with_crc(head) + body
+
+
+def write_time_index(index: SparseIndex, seal: Seal) -> bytes:
+    body = _little(index.times) + _little(index.time_offsets)
+    head = _TIME_HEADER.pack(
+        _TIME_MAGIC, _VERSION, 0, seal.base_offset, seal.log_bytes, len(index.times), crc32c(body), 0
+    )
+    return _with_crc(head) + body
+
+
+def read_seal(content: bytes) -> Seal | None:
+    """The head of an `.index` file; None if it is not whole."""
+    if len(content) < SEAL_BYTES or not _head_is_whole(content[:SEAL_BYTES]):
+        return None
+    magic, version, flags, base, end, log_bytes, latest, latest_offset, cleaned_ms, *_ = _INDEX_HEADER.unpack_from(
+        content
+    )
+    if magic != _INDEX_MAGIC or version != _VERSION:
+        return None
+    return Seal(base, end, log_bytes, latest, latest_offset, cleaned_ms, bool(flags & _SEALED))
+
+
+def read_index(content: bytes) -> tuple[Seal, SparseIndex] | None:
+    """The seal and the offset entries; None for anything that is not a whole, undamaged file."""
+    seal = read_seal(content)
+    if seal is None:
+        return None
+    count, crc, _ = _INDEX_HEADER.unpack_from(content)[-3:]
+    body = content[SEAL_BYTES:]
+    if len(body) != 8 * count or crc32c(body) != crc:
+        return None
+    index = SparseIndex()
+    index.offsets = _array("I", body[: 4 * count])
+    index.positions = _array("I", body[4 * count :])
+    index.unindexed_bytes = seal.log_bytes - (index.positions[-1] if count else 0)
+    return seal, index
+
+
+def read_time_index(content: bytes, seal: Seal, into: SparseIndex) -> bool:
+    """Fills the time entries; False if the file is damaged or belongs to another state of the segment."""
+    size = _TIME_HEADER.size
+    if len(content) < size or not _head_is_whole(content[:size]):
+        return False
+    magic, version, _, base_offset, log_bytes, count, crc, _ = _TIME_HEADER.unpack_from(content)
+    body = content[size:]
+    if magic != _TIME_MAGIC or version != _VERSION or len(body) != 12 * count or crc32c(body) != crc:
+        return False
+    if (base_offset, log_bytes) != (seal.base_offset, seal.log_bytes):
+        return False
+    into.times = _array("q", body[: 8 * count])
+    into.time_offsets = _array("I", body[8 * count :])
+    return True
+
+
+def _with_crc(head: bytes) -> bytes:
+    covered = head[:-_CRC_BYTES]
+    return covered + crc32c(covered).to_bytes(_CRC_BYTES, "little")
+
+
+def _head_is_whole(head: bytes) -> bool:
+    return head == _with_crc(head)
+
+
+def _array(code: str, content: bytes) -> "array[int]":
+    values: array[int] = array(code, content)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def _little(values: "array[int]") -> bytes:
+    if sys.byteorder == "big":
+        values = array(values.typecode, values)
+        values.byteswap()
+    return values.tobytes()

@@ -1,0 +1,242 @@
+"""All logs of one data directory: opening and closing them, their upkeep, their room.
+
+A log costs nothing on disk before its first write. After a clean stop all logs come back from one file; after any
+other stop each partition directory is recovered, in threads, before `open` returns.
+
+Upkeep (`tick`) decides with pure functions and takes the time as a value; `open` starts a task that calls it
+regularly and in small steps, so that thousands of logs never hold up the loop.
+"""
+
+import asyncio
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+
+from hot_tier.errors import SettingsError, StorageFailure
+from hot_tier.ids import PartitionId, TopicId, TopicPartition
+from hot_tier.log import names
+from hot_tier.log.config import TopicConfig
+from hot_tier.log.disk import Disk, remove
+from hot_tier.log.files import replace_synced, sync_directory
+from hot_tier.log.flusher import Flusher
+from hot_tier.log.names import TopicDirectory
+from hot_tier.log.partition_log import PartitionLog
+from hot_tier.log.recovery import Recovered, Recovery
+from hot_tier.log.recovery_points import Key, RecoveryPoint
+from hot_tier.log.settings import LogSettings
+from hot_tier.log.state import LogState, read_clean_shutdown, write_clean_shutdown
+
+_log = structlog.get_logger()
+
+_LOGS_PER_STEP = 100
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class LogManager:
+    def __init__(self, data_dir: str, settings: LogSettings, clock: Callable[[], int] = wall_clock_ms) -> None:
+        self.settings = settings
+        self.recovered: list[Recovered] = []
+        """What recovery found, if the last stop was not clean."""
+        self._data_dir = os.path.abspath(data_dir)
+        self._clock = clock
+        self._logs: dict[Key, PartitionLog] = {}
+        self._found: dict[Key, LogState] = {}
+        self._background: list[asyncio.Task[None]] = []
+        self._workers = ThreadPoolExecutor(max(1, settings.recovery_threads), thread_name_prefix="log-work")
+        self._lock_fd = -1
+
+    # Opening and closing
+
+    async def open(self, *, background: bool = True) -> None:
+        os.makedirs(self._data_dir, exist_ok=True)
+        self._lock()
+        self.disk = Disk(self._data_dir, self.settings)
+        self.flusher = Flusher(self.settings.flush_threads)
+        clean = self._take_clean_shutdown()
+        if clean is None:
+            await self._recover()
+        else:
+            self._found = clean
+        for name in os.listdir(self.disk.logs_directory):
+            if name.endswith(names.DELETED):
+                self.disk.remove_later(os.path.join(self.disk.logs_directory, name), 0)
+        if background:
+            self._background = [asyncio.create_task(self._keep_up())]
+
+    async def close(self) -> None:
+        """Syncs everything and writes down that this stop was clean."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        for log in self._logs.values():
+            if log.needs_flush:
+                self.flusher.request(log)
+        await self.flusher.close()
+        loop = asyncio.get_running_loop()
+        states = {**self._found, **{key: log.state() for key, log in self._logs.items() if log.segment_count}}
+        if all(log.failure is None for log in self._logs.values()):
+            await loop.run_in_executor(self._workers, self._write_clean_shutdown, states)
+        for log in self._logs.values():
+            log.close()
+        self.disk.close()
+        self._workers.shutdown()
+        os.close(self._lock_fd)
+
+    def _lock(self) -> None:
+        path = os.path.join(self._data_dir, names.LOCK)
+        self._lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock_fd)
+            raise SettingsError(
+                "another broker uses this data directory", where=self._data_dir, hint="give each its own data_dir"
+            ) from None
+
+    def _take_clean_shutdown(self) -> dict[Key, LogState] | None:
+        path = os.path.join(self._data_dir, names.CLEAN_SHUTDOWN)
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+        except FileNotFoundError:
+            return None
+        os.unlink(path)
+        sync_directory(self._data_dir)
+        return read_clean_shutdown(content, self.disk.files)
+
+    def _write_clean_shutdown(self, states: dict[Key, LogState]) -> None:
+        for state in states.values():
+            if state.segments:
+                state.segments[-1].save_index()
+        replace_synced(os.path.join(self._data_dir, names.CLEAN_SHUTDOWN), write_clean_shutdown(states))
+
+    async def _recover(self) -> None:
+        loop = asyncio.get_running_loop()
+        now_ms = self._clock()
+        points = self.disk.recovery_points.loaded
+        keys: list[Key] = []
+        runs: list[asyncio.Future[Recovered]] = []
+        for directory, key in self._partition_directories():
+            keys.append(key)
+            recovery = Recovery(self.disk, directory, points.get(key), now_ms)
+            runs.append(loop.run_in_executor(self._workers, recovery.run))
+        self.recovered = list(await asyncio.gather(*runs))
+        for key, recovered in zip(keys, self.recovered, strict=True):
+            state = recovered.state
+            self._found[key] = state
+            if state.segments:
+                active = state.segments[-1]
+                self.disk.recovery_points.put(key, RecoveryPoint(active.end_offset, active.base_offset, active.size))
+        if keys:
+            _log.info(
+                "logs recovered",
+                logs=len(keys),
+                checked_bytes=sum(each.checked_bytes for each in self.recovered),
+                cut_bytes=sum(each.cut_bytes for each in self.recovered),
+                damaged=[path for each in self.recovered for path in each.damaged],
+            )
+
+    def _partition_directories(self) -> Iterator[tuple[str, Key]]:
+        for topic_name in sorted(os.listdir(self.disk.logs_directory)):
+            topic = names.parse_topic_directory(topic_name)
+            if topic is None:
+                continue
+            topic_path = os.path.join(self.disk.logs_directory, topic_name)
+            for partition_name in os.listdir(topic_path):
+                partition = names.parse_partition_directory(partition_name)
+                if partition is not None:
+                    yield os.path.join(topic_path, partition_name), (topic.topic_id, partition)
+
+    # Logs
+
+    def log(self, topic: str, topic_id: TopicId, partition: int, config: TopicConfig) -> PartitionLog:
+        """The partition's log, always the same object; with what is on disk, or empty."""
+        key = (topic_id, int(partition))
+        log = self._logs.get(key)
+        if log is None:
+            log = PartitionLog(
+                self.disk,
+                TopicPartition(topic, PartitionId(partition)),
+                topic_id,
+                config,
+                self._found.pop(key, None),
+            )
+            log.request_flush = self.flusher.request
+            self._logs[key] = log
+        elif log.config != config:
+            log.set_config(config)
+        return log
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        return iter(list(self._logs.values()))
+
+    def topics_on_disk(self) -> set[TopicDirectory]:
+        """Topics that have a directory, whether or not anyone asked for their logs; long names are cut short."""
+        found = (names.parse_topic_directory(name) for name in os.listdir(self.disk.logs_directory))
+        return {topic for topic in found if topic is not None}
+
+    def delete(self, topic: str, topic_id: TopicId) -> None:
+        """The topic's logs are gone when this returns; their bytes go in a thread."""
+        for key in [key for key in self._logs if key[0] == topic_id]:
+            self._logs.pop(key).discard()
+        for key in [key for key in self._found if key[0] == topic_id]:
+            del self._found[key]
+        self.disk.recovery_points.remove_topic(topic_id)
+        path = os.path.join(self.disk.logs_directory, names.topic_directory(topic, topic_id))
+        try:
+            os.rename(path, path + names.DELETED)
+        except FileNotFoundError:
+            return
+        self._workers.submit(_remove_topic, self.disk.logs_directory, path + names.DELETED)
+
+    # Upkeep
+
+    def tick(self, now_ms: int, logs: list[PartitionLog] | None = None) -> None:
+        """Rolls by age, applies retention, forgets idle producers, syncs what flush.ms asks for."""
+        for log in self if logs is None else logs:
+            if log.failure is not None:
+                continue
+            try:
+                log.maybe_roll(now_ms)
+                if not log.config.remote_storage_enable:
+                    log.apply_retention(now_ms)
+                log.producers.expire(now_ms, self.settings.producer_id_expiration_ms)
+                if log.flush_overdue(now_ms):
+                    self.flusher.request(log)
+            except StorageFailure as error:
+                _log.error("upkeep failed", partition=str(log.tp), error=str(error))
+        for path in self.disk.take_doomed(now_ms):
+            self._workers.submit(remove, path)
+
+    async def _keep_up(self) -> None:
+        loop = asyncio.get_running_loop()
+        settings = self.settings
+        step_ms = min(settings.free_check_ms, settings.retention_check_ms, settings.checkpoint_ms)
+        next_tick = next_checkpoint = next_room = 0
+        while True:
+            await asyncio.sleep(step_ms / 1000)
+            now_ms = self._clock()
+            if now_ms >= next_room:
+                next_room = now_ms + settings.free_check_ms
+                self.disk.look_at_room()
+            if now_ms >= next_checkpoint:
+                next_checkpoint = now_ms + settings.checkpoint_ms
+                await loop.run_in_executor(self._workers, self.disk.recovery_points.sync)
+            if now_ms >= next_tick:
+                next_tick = now_ms + settings.retention_check_ms
+                logs = list(self)
+                for at in range(0, len(logs), _LOGS_PER_STEP):
+                    self.tick(self._clock(), logs[at : at + _LOGS_PER_STEP])
+                    await asyncio.sleep(0)
+
+
+def _remove_topic(logs_directory: str, path: str) -> None:
+    sync_directory(logs_directory)
+    remove(path)

@@ -1,0 +1,296 @@
+"""Bringing one partition's files to a state that can be served, after a stop that was not clean.
+
+Where a segment stands tells what may be done to it:
+
+    sealed (a whole `.index` says so)       trusted and not read. Never cut. Shorter than its seal says: damaged.
+    not sealed, below the recovery point    synced. Never cut; a bad batch there is damage.
+    not sealed, beyond the recovery point   nobody was promised these bytes. Every batch is checked, and the log is cut
+                                            at the first bad one; later segments go.
+
+Damage is reported, and served as CorruptLog; new batches then go to a new segment, after every offset that was ever
+synced. Everything kept is synced before it is served: a batch that only the page cache holds is not yet durable.
+
+This code runs in threads, before the log is served.
+"""
+
+import os
+from dataclasses import dataclass, field
+
+import structlog
+
+from hot_tier.log import names
+from hot_tier.log.compaction_swap import finish_swaps
+from hot_tier.log.disk import Disk
+from hot_tier.log.epochs import LeaderEpochs, read_epochs
+from hot_tier.log.files import replace_synced, sync_data, sync_directory, write_synced
+from hot_tier.log.index import NO_TIMESTAMP, SEAL_BYTES, Seal, SparseIndex, read_seal
+from hot_tier.log.names import OffsetFile
+from hot_tier.log.producer_snapshots import restore_producers
+from hot_tier.log.recovery_points import RecoveryPoint
+from hot_tier.log.scan import BASE_OFFSET, LEADER_EPOCH, MAX_TIMESTAMP, Rows, Walk
+from hot_tier.log.sealed_text import read_sealed_text
+from hot_tier.log.segment import Segment, note_rows
+from hot_tier.log.state import DEFAULT_INDEX_INTERVAL, LogState
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Recovered:
+    state: LogState
+    checked_bytes: int = 0
+    cut_bytes: int = 0
+    damaged: list[str] = field(default_factory=list)
+    """Paths of segments in which damage was found."""
+
+
+class Recovery:
+    """Recovers one partition directory; `run` is called once."""
+
+    def __init__(self, disk: Disk, directory: str, point: RecoveryPoint | None, now_ms: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._point = point or RecoveryPoint(-1, -1, 0)
+        self._now_ms = now_ms
+        self._state = LogState(directory)
+        self._result = Recovered(self._state)
+        self._changed = False
+        """Something must be synced beyond the log files themselves."""
+
+    def run(self) -> Recovered:
+        self._changed = finish_swaps(self._directory)
+        files = self._tidy()
+        bases = sorted(file.offset for file in files if file.suffix == names.LOG)
+        self._state.epochs = self._read_epochs()
+        self._state.start_offset = self._read_log_start(bases)
+        for at, base_offset in enumerate(bases):
+            next_base = bases[at + 1] if at + 1 < len(bases) else None
+            if not self._add(base_offset, next_base):
+                self._drop(bases[at + 1 :])
+                break
+        self._finish()
+        return self._result
+
+    # The directory
+
+    def _tidy(self) -> list[OffsetFile]:
+        """Removes what a crash left half done; the files that count."""
+        files: list[OffsetFile] = []
+        for name in os.listdir(self._directory):
+            file = names.parse_offset_file(name)
+            if name.endswith((names.TEMPORARY, names.DELETED, names.CLEANED)):
+                os.unlink(os.path.join(self._directory, name))
+                self._changed = True
+            elif file is not None:
+                files.append(file)
+        logs = {file.offset for file in files if file.suffix == names.LOG}
+        for file in files:
+            if file.suffix in (names.INDEX, names.TIME_INDEX) and file.offset not in logs:
+                os.unlink(self._path(file.offset, file.suffix))
+        return files
+
+    def _path(self, offset: int, suffix: str) -> str:
+        return os.path.join(self._directory, names.offset_file(offset, suffix))
+
+    def _read(self, name: str) -> bytes:
+        try:
+            with open(os.path.join(self._directory, name), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return b""
+
+    def _read_epochs(self) -> LeaderEpochs:
+        return read_epochs(self._read(names.LEADER_EPOCHS)) or LeaderEpochs()
+
+    def _read_log_start(self, bases: list[int]) -> int:
+        lines = read_sealed_text(names.LOG_START, self._read(names.LOG_START))
+        if lines is not None:
+            return int(lines[0])
+        return bases[0] if bases else 0
+
+    # Segments
+
+    def _add(self, base_offset: int, next_base: int | None) -> bool:
+        """Takes the next segment; False if the log ends with it, or before it."""
+        segments = self._state.segments
+        if segments and segments[-1].end_offset != base_offset:
+            if base_offset > self._point.segment_base and not self._sealed(base_offset):
+                self._drop([base_offset])
+                return False
+            self._lost(segments[-1], base_offset)
+        seal = self._sealed(base_offset)
+        if seal is not None:
+            self._add_sealed(seal, next_base)
+            return True
+        return self._add_unsealed(base_offset, next_base)
+
+    def _sealed(self, base_offset: int) -> Seal | None:
+        try:
+            with open(self._path(base_offset, names.INDEX), "rb") as file:
+                seal = read_seal(file.read(SEAL_BYTES))
+        except FileNotFoundError:
+            return None
+        return seal if seal is not None and seal.sealed and seal.base_offset == base_offset else None
+
+    def _add_sealed(self, seal: Seal, next_base: int | None) -> None:
+        segment = Segment.from_seal(self._disk.files, self._directory, seal, DEFAULT_INDEX_INTERVAL)
+        segment.created_ms = seal.max_timestamp
+        if os.path.getsize(segment.path) < seal.log_bytes:
+            self._damage(segment, os.path.getsize(segment.path), "the file is shorter than its seal says")
+        if next_base is not None and next_base < seal.end_offset:
+            self._damage(segment, 0, f"the next segment starts at {next_base}, inside this one")
+        self._state.segments.append(segment)
+
+    def _add_unsealed(self, base_offset: int, next_base: int | None) -> bool:
+        segment = Segment(self._disk.files, self._directory, base_offset, DEFAULT_INDEX_INTERVAL)
+        segment.index = SparseIndex()
+        self._state.segments.append(segment)
+        point = self._point
+        fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            file_bytes = os.fstat(fd).st_size
+            if point.segment_base > base_offset:
+                synced = file_bytes
+            elif point.segment_base == base_offset:
+                synced = point.position
+            else:
+                synced = 0
+            walk = Walk(fd, 0, file_bytes, base_offset, check_from=min(synced, file_bytes))
+            self._take(segment, walk)
+            if walk.position < synced:
+                self._resume_after_damage(segment, fd, walk, synced, file_bytes, next_base)
+                sync_data(fd)
+                return True
+            if walk.fault is not None:
+                self._result.cut_bytes += file_bytes - walk.position
+                _log.warning(
+                    "log cut at its unsynced end",
+                    file=segment.path,
+                    position=walk.position,
+                    cut_bytes=file_bytes - walk.position,
+                    reason=walk.fault,
+                )
+                os.ftruncate(fd, walk.position)
+                self._changed = True
+            sync_data(fd)
+            return walk.fault is None
+        finally:
+            os.close(fd)
+
+    def _take(self, segment: Segment, walk: Walk) -> None:
+        """Everything that the walked headers say about the segment."""
+        assert segment.index is not None
+        start = walk.position
+        for rows in walk:
+            if segment.size == 0:
+                first = int(rows[0, MAX_TIMESTAMP])
+                segment.created_ms = min(first, self._now_ms) if first != NO_TIMESTAMP else self._now_ms
+            latest = note_rows(segment.index, rows, segment.base_offset, segment.max_timestamp, segment.index_interval)
+            if latest > segment.max_timestamp:
+                segment.max_timestamp = latest
+                segment.max_timestamp_offset = int(rows[int(rows[:, MAX_TIMESTAMP].argmax()), BASE_OFFSET])
+            self._note_epochs(rows)
+        segment.size = walk.position
+        segment.end_offset = walk.next_offset
+        self._result.checked_bytes += walk.position - start
+
+    def _note_epochs(self, rows: Rows) -> None:
+        epochs = self._state.epochs
+        for at in (rows[:, LEADER_EPOCH] > epochs.latest).nonzero()[0].tolist():
+            epochs.assign(int(rows[at, LEADER_EPOCH]), int(rows[at, BASE_OFFSET]))
+
+    # Damage
+
+    def _damage(self, segment: Segment, position: int, what: str) -> None:
+        segment.mark_damaged(position, what)
+        self._result.damaged.append(segment.path)
+
+    def _resume_after_damage(
+        self, segment: Segment, fd: int, walk: Walk, synced: int, file_bytes: int, next_base: int | None
+    ) -> None:
+        """A bad batch where the log had been synced. It stays; the walk goes on where a batch is known to start."""
+        self._damage(segment, walk.position, walk.fault or "the file is shorter than what was synced")
+        if self._point.segment_base != segment.base_offset:
+            segment.size = file_bytes
+            segment.end_offset = max(walk.next_offset, next_base or 0, self._point.offset if next_base is None else 0)
+            return
+        rest = Walk(fd, min(synced, file_bytes), file_bytes, self._point.offset, check_from=0)
+        self._take(segment, rest)
+        segment.size = max(segment.size, synced)
+        if rest.fault is not None:
+            self._result.cut_bytes += file_bytes - rest.position
+            os.ftruncate(fd, rest.position)
+
+    def _lost(self, before: Segment, base_offset: int) -> None:
+        """Segments between `before` and `base_offset` are missing: readers must hear of it, not jump over it."""
+        self._damage(before, before.size, f"the log goes on at offset {base_offset}, a file is missing")
+        before.end_offset = base_offset
+
+    def _drop(self, bases: list[int]) -> None:
+        for base_offset in reversed(bases):
+            self._changed = True
+            path = self._path(base_offset, names.LOG)
+            self._result.cut_bytes += os.path.getsize(path)
+            _log.warning("unsynced segment after the cut removed", file=path)
+            for suffix in (names.INDEX, names.TIME_INDEX, names.LOG):
+                try:
+                    os.unlink(self._path(base_offset, suffix))
+                except FileNotFoundError:
+                    pass
+
+    # The end
+
+    def _finish(self) -> None:
+        state = self._state
+        segments = state.segments
+        if segments:
+            last = segments[-1]
+            if last.end_offset < self._point.offset:
+                self._damage(last, last.size, f"everything up to offset {self._point.offset} had been synced")
+                last.end_offset = self._point.offset
+            for segment in segments[:-1] if not last.damaged else segments:
+                self._seal(segment)
+            if last.sealed:
+                self._add_active(last.end_offset)
+        elif state.start_offset or self._point.offset > 0:
+            self._add_active(max(state.start_offset, self._point.offset))
+        self._settle_epochs()
+        state.producers = restore_producers(self._directory, segments, state.end_offset, self._now_ms)
+        if self._changed:
+            sync_directory(self._directory)
+
+    def _settle_epochs(self) -> None:
+        epochs = self._state.epochs
+        epochs.truncate_end(self._state.end_offset)
+        stored = self._read(names.LEADER_EPOCHS)
+        if read_epochs(stored) is None:
+            epochs = self._state.epochs = LeaderEpochs()
+            for segment in self._state.segments:
+                fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    for rows in Walk(fd, 0, segment.size, segment.base_offset):
+                        self._note_epochs(rows)
+                finally:
+                    os.close(fd)
+        content = epochs.write()
+        if content != stored:
+            replace_synced(os.path.join(self._directory, names.LEADER_EPOCHS), content)
+
+    def _seal(self, segment: Segment) -> None:
+        if segment.sealed:
+            return
+        segment.sealed = True
+        self._changed = True
+        fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for path, content in segment.index_files(fd, sealed=True):
+                write_synced(path, content)
+        finally:
+            os.close(fd)
+
+    def _add_active(self, base_offset: int) -> None:
+        segment = Segment(self._disk.files, self._directory, base_offset, DEFAULT_INDEX_INTERVAL)
+        self._changed = True
+        os.close(os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        segment.index = SparseIndex()
+        self._state.segments.append(segment)

@@ -1,0 +1,99 @@
+"""Walking the batch headers of a log file, without looking at records.
+
+Used where no index helps: recovery, rebuilding an index, replaying producer state. The walk checks what a
+header alone can show (magic, lengths, offsets that rise) and, from `check_from` on, the CRC of every batch. It
+stops at the first batch that fails and says why; what that means is the caller's to decide.
+
+Headers are parsed by a compiled kernel, a window of the file at a time. Where no CRC is due, a window is small
+and the next one starts at the next header, so large batches are stepped over and not read.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hot_tier.log.files import read_at
+from hot_tier.log.kernels import HEADER_COLUMNS, parse_headers
+from hot_tier.record.batch import CRC_COVERED_FROM, HEADER_BYTES
+from hot_tier.record.crc import crc32c
+
+_SKIM_BYTES: Final = 64 << 10
+_CHECK_BYTES: Final = 2 << 20
+
+# Columns of a row, as `kernels.parse_headers` fills them.
+POSITION, SIZE, BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, ATTRIBUTES, MAX_TIMESTAMP = range(7)
+PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, RECORD_COUNT, CRC = range(7, 12)
+
+Rows = NDArray[np.int64]
+
+
+class Walk:
+    """Iterate to get arrays of rows; then `position`, `next_offset` and `fault` say where and why it ended."""
+
+    def __init__(self, fd: int, start: int, end: int, next_offset: int, *, check_from: int | None = None) -> None:
+        self._fd = fd
+        self._end = end
+        self._check_from = end if check_from is None else check_from
+        self.position = start
+        """Where the first batch starts that was not delivered; `end` if all were."""
+        self.next_offset = next_offset
+        """The lowest offset that the batch there may have."""
+        self.fault: str | None = None
+
+    def __iter__(self) -> Iterator[Rows]:
+        while self.position < self._end and self.fault is None:
+            rows = self._window()
+            if len(rows):
+                yield rows
+
+    def _window(self) -> Rows:
+        start = self.position
+        checked = start >= self._check_from
+        data = read_at(self._fd, start, min(_CHECK_BYTES if checked else _SKIM_BYTES, self._end - start))
+        rows, after, bad = _parse_all(data, start, self._end, self.next_offset)
+        if not checked:
+            rows = rows[rows[:, POSITION] < self._check_from]
+            bad = bad and start + after < self._check_from
+        if bad:
+            self.fault = "no valid batch header"
+        elif not len(rows):
+            self.fault = f"{len(data)} bytes where a batch header takes {HEADER_BYTES}"
+        if checked:
+            rows = self._check(rows, data, start)
+        if len(rows):
+            self.position = int(rows[-1, POSITION] + rows[-1, SIZE])
+            self.next_offset = int(rows[-1, LAST_OFFSET]) + 1
+        return rows
+
+    def _check(self, rows: Rows, data: memoryview, start: int) -> Rows:
+        for at, row in enumerate(rows.tolist()):
+            begin = row[POSITION] - start
+            end = begin + row[SIZE]
+            if end > len(data):
+                if at:
+                    # The window ends inside this batch: the next one starts with it.
+                    self.fault = None
+                    return rows[:at]
+                data = read_at(self._fd, start, row[SIZE])
+            if len(data) < end or crc32c(data[begin + CRC_COVERED_FROM : end]) != row[CRC]:
+                self.fault = f"CRC of the batch at offset {row[BASE_OFFSET]} is wrong"
+                return rows[:at]
+        return rows
+
+
+def sound_bytes(data: memoryview, next_offset: int) -> int:
+    """How many bytes at the front of `data` are whole batches with the right CRC."""
+    rows, after, _ = _parse_all(data, 0, len(data), next_offset)
+    for row in rows.tolist():
+        begin = row[POSITION]
+        if crc32c(data[begin + CRC_COVERED_FROM : begin + row[SIZE]]) != row[CRC]:
+            return int(begin)
+    return after
+
+
+def _parse_all(data: memoryview, position: int, end: int, next_offset: int) -> tuple[Rows, int, bool]:
+    rows: Rows = np.empty((len(data) // HEADER_BYTES, HEADER_COLUMNS), np.int64)
+    filled, after, bad = parse_headers(np.frombuffer(data, np.uint8), position, end, next_offset, rows)
+    return rows[:filled], after, bool(bad)

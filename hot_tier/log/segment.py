@@ -1,0 +1,420 @@
+"""One segment: a run of batches in a `.log` file, with the index that finds an offset or a time in it.
+
+Owns the bytes of its file up to `size`, its index, and what is known to be damaged. It does not decide when to
+roll, what is committed or what may be deleted; `partition_log` does.
+
+Invariants:
+- `size` is the end of the last whole batch; a failed write is cut off again, so nothing torn lies before it.
+- Every byte is checked against its CRC once per life of the process before it is served: what was appended by
+  this process counts as checked, the rest is checked by the first read (`read_checked`).
+- A damaged batch is never served and never stepped over: it ends the bytes before it, and asking for it raises
+  CorruptLog.
+- A retired segment (deleted, replaced or cut) is never opened again; readers that hold its file may finish.
+"""
+
+import errno
+import os
+from bisect import bisect_left, insort
+from typing import Final, NamedTuple
+
+import structlog
+
+from hot_tier.errors import CorruptBatch, CorruptLog, DiskFull, StorageFailure
+from hot_tier.ids import Offset
+from hot_tier.log import names
+from hot_tier.log.files import FilePool, OpenFile, read_at, read_cached_at, write_at
+from hot_tier.log.index import (
+    NEVER_CLEANED,
+    NO_TIMESTAMP,
+    Seal,
+    SparseIndex,
+    read_index,
+    read_time_index,
+    write_index,
+    write_time_index,
+)
+from hot_tier.log.scan import (
+    BASE_OFFSET,
+    LAST_OFFSET,
+    MAX_TIMESTAMP,
+    POSITION,
+    SIZE,
+    Rows,
+    Walk,
+    sound_bytes,
+)
+from hot_tier.record.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
+
+_log = structlog.get_logger()
+
+_RECENT: Final = 512
+"""Batches of the tail whose positions are remembered exactly, twice over."""
+
+_WORTH_SAVING: Final = 64
+"""Entries; fewer are rebuilt by reading a quarter of a megabyte."""
+
+_NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT}
+
+
+class WouldBlock(Exception):
+    """The page cache does not hold what is needed; ask again from a thread."""
+
+
+class SegmentInfo(NamedTuple):
+    base_offset: Offset
+    end_offset: Offset
+    size: int
+    max_timestamp: int
+    path: str
+    sealed: bool
+
+
+class Segment:
+    __slots__ = (
+        "_checked_from",
+        "_checked_to",
+        "_file",
+        "_older",
+        "_pool",
+        "_recent",
+        "base_offset",
+        "cleaned_ms",
+        "created_ms",
+        "damaged",
+        "end_offset",
+        "index",
+        "index_interval",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "retired",
+        "sealed",
+        "size",
+        "stem",
+    )
+
+    def __init__(self, pool: FilePool, directory: str, base_offset: int, index_interval: int) -> None:
+        self._pool = pool
+        self._file: OpenFile | None = None
+        self.base_offset = base_offset
+        self.stem = os.path.join(directory, names.offset_file(base_offset, ""))
+        self.index_interval = index_interval
+        self.size = 0
+        self.end_offset = base_offset
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self.created_ms = 0
+        """When its first batch was written."""
+        self.cleaned_ms = NEVER_CLEANED
+        """When compaction first wrote what it holds."""
+        self.sealed = False
+        self.retired = False
+        self.index: SparseIndex | None = None
+        self.damaged: list[int] = []
+        """Positions of damaged batches, rising."""
+        self._recent: dict[int, int] = {}
+        self._older: dict[int, int] = {}
+        self._checked_from = 0
+        self._checked_to = 0
+
+    @classmethod
+    def from_seal(cls, pool: FilePool, directory: str, seal: Seal, index_interval: int) -> "Segment":
+        segment = cls(pool, directory, seal.base_offset, index_interval)
+        segment.size = seal.log_bytes
+        segment.end_offset = seal.end_offset
+        segment.max_timestamp = seal.max_timestamp
+        segment.max_timestamp_offset = seal.max_timestamp_offset
+        segment.cleaned_ms = seal.cleaned_ms
+        segment.sealed = seal.sealed
+        return segment
+
+    @property
+    def path(self) -> str:
+        return self.stem + names.LOG
+
+    def info(self) -> SegmentInfo:
+        return SegmentInfo(
+            Offset(self.base_offset),
+            Offset(self.end_offset),
+            self.size,
+            self.max_timestamp,
+            self.path,
+            self.sealed,
+        )
+
+    # The file
+
+    def file(self) -> OpenFile:
+        """The open file; pin it to use it beyond this step of the loop."""
+        file = self._file
+        if file is None:
+            assert not self.retired
+            try:
+                file = self._file = self._pool.open(self, self.path, os.O_RDONLY if self.sealed else os.O_RDWR)
+            except FileNotFoundError as error:
+                raise CorruptLog("a segment's file is missing", where=self.path) from error
+        else:
+            self._pool.used(self)
+        return file
+
+    def create(self) -> None:
+        self._file = self._pool.open(self, self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        self.index = SparseIndex()
+
+    def close(self) -> None:
+        self._pool.close(self)
+
+    def file_closed(self) -> None:
+        self._file = None
+        if self.sealed:
+            # It is on disk, and sealed segments that nobody reads should cost no memory.
+            self.index = None
+            self._recent = {}
+            self._older = {}
+
+    def retire(self) -> None:
+        self.retired = True
+        self.close()
+
+    def unlink(self, *suffixes: str) -> None:
+        for suffix in suffixes:
+            try:
+                os.unlink(self.stem + suffix)
+            except FileNotFoundError:
+                pass
+
+    # Writing
+
+    def append(self, batch: memoryview | bytearray, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+        position = self.size
+        size = len(batch)
+        fd = self.file().fd
+        index = self.index
+        if index is None:
+            index = self.load_index(fd)
+        try:
+            written = os.pwrite(fd, batch, position)
+            if written != size:
+                write_at(fd, memoryview(batch)[written:], position + written)
+        except OSError as error:
+            self._cut_off(fd, error)
+        index.note(base_offset - self.base_offset, position, size, self.max_timestamp, self.index_interval)
+        recent = self._recent
+        if len(recent) >= _RECENT:
+            self._older = recent
+            recent = self._recent = {}
+        recent[base_offset] = position
+        if self._checked_to == position:
+            self._checked_to = position + size
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = base_offset
+        self.size = position + size
+        self.end_offset = last_offset + 1
+
+    def _cut_off(self, fd: int, error: OSError) -> None:
+        try:
+            os.ftruncate(fd, self.size)
+        except OSError as worse:
+            raise StorageFailure(f"cannot cut off a failed write: {worse}", where=self.path) from error
+        if error.errno in _NO_ROOM:
+            raise DiskFull("no room left on the disk", where=self.path, hint="free some or add more") from error
+        raise StorageFailure(f"cannot write: {error}", where=self.path) from error
+
+    def truncate(self, offset: int) -> None:
+        """Cuts off the batch that holds `offset` and all after it. Its seal is gone already."""
+        self.unseal()
+        fd = self.file().fd
+        index = self.load_index(fd)
+        position = self.position_of(offset, fd)
+        end_offset, latest, latest_offset = self.base_offset, NO_TIMESTAMP, self.base_offset
+        for rows in Walk(fd, 0, position, self.base_offset):
+            end_offset = int(rows[-1, LAST_OFFSET]) + 1
+            at = int(rows[:, MAX_TIMESTAMP].argmax())
+            if rows[at, MAX_TIMESTAMP] > latest:
+                latest, latest_offset = int(rows[at, MAX_TIMESTAMP]), int(rows[at, BASE_OFFSET])
+        os.ftruncate(fd, position)
+        index.truncate(position)
+        self.size, self.end_offset = position, end_offset
+        self.max_timestamp, self.max_timestamp_offset = latest, latest_offset
+        self._recent, self._older = {}, {}
+        self._checked_to = min(self._checked_to, position)
+        self._checked_from = min(self._checked_from, self._checked_to)
+        del self.damaged[bisect_left(self.damaged, position) :]
+
+    def unseal(self) -> None:
+        if self.sealed:
+            self.close()
+            self.sealed = False
+
+    # The index
+
+    def seal(self, *, sealed: bool) -> Seal:
+        return Seal(
+            self.base_offset,
+            self.end_offset,
+            self.size,
+            self.max_timestamp,
+            self.max_timestamp_offset,
+            self.cleaned_ms,
+            sealed,
+        )
+
+    def index_files(self, fd: int, *, sealed: bool) -> list[tuple[str, bytes]]:
+        """Path and content of both index files, the seal last."""
+        index = self.load_index(fd)
+        seal = self.seal(sealed=sealed)
+        return [
+            (self.stem + names.TIME_INDEX, write_time_index(index, seal)),
+            (self.stem + names.INDEX, write_index(index, seal)),
+        ]
+
+    def save_index(self) -> None:
+        """At a clean stop: keeps an active segment's index, unless it is quicker to build it again. Not synced: the
+        file is checked against the log when it is loaded."""
+        if self.index is not None and len(self.index.offsets) >= _WORTH_SAVING:
+            for path, content in self.index_files(-1, sealed=False):
+                with open(path, "wb") as file:
+                    file.write(content)
+
+    def load_index(self, fd: int) -> SparseIndex:
+        """The index, from memory, from its files, or built anew from the log. May wait for the disk."""
+        index = self.index
+        if index is None:
+            index = self.index = self._read_index_files() or self._build_index(fd)
+        return index
+
+    def _read_index_files(self) -> SparseIndex | None:
+        if not self.size:
+            return SparseIndex()
+        try:
+            with open(self.stem + names.INDEX, "rb") as file:
+                found = read_index(file.read())
+            if found is None or found[0][:3] != (self.base_offset, self.end_offset, self.size):
+                return None
+            seal, index = found
+            with open(self.stem + names.TIME_INDEX, "rb") as file:
+                return index if read_time_index(file.read(), seal, index) else None
+        except FileNotFoundError:
+            return None
+
+    def _build_index(self, fd: int) -> SparseIndex:
+        index = SparseIndex()
+        latest = NO_TIMESTAMP
+        walk = Walk(fd, 0, self.size, self.base_offset)
+        for rows in walk:
+            latest = note_rows(index, rows, self.base_offset, latest, self.index_interval)
+        if walk.fault:
+            self.mark_damaged(walk.position, walk.fault)
+        return index
+
+    # Finding
+
+    def position_of(self, offset: int, fd: int | None = None) -> int:
+        """Where the first batch starts whose last offset is at or above `offset`; `size` if there is none.
+
+        Given a pinned `fd`, it may wait for the disk; else it raises WouldBlock instead.
+        """
+        position = self._recent.get(offset)
+        if position is None:
+            position = self._older.get(offset)
+        if position is not None:
+            return position
+        if offset >= self.end_offset:
+            return self.size
+        index = self.index
+        if index is None:
+            if fd is None:
+                raise WouldBlock
+            index = self.load_index(fd)
+        found, position = index.floor(offset - self.base_offset)
+        if found == offset - self.base_offset:
+            return position
+        while position < self.size:
+            header = self.header_at(position, fd)
+            if header.last_offset >= offset:
+                break
+            position += header.size
+        return position
+
+    def boundary(self, position: int) -> int:
+        """The last position at or before `position` that is known to start a batch, without looking at the log."""
+        index = self.index
+        return index.boundary(position) if index is not None else 0
+
+    def header_at(self, position: int, fd: int | None = None) -> BatchHeader:
+        """As for `position_of`, without `fd` it raises WouldBlock where it would wait for the disk."""
+        try:
+            if fd is None:
+                data = read_cached_at(self.file().fd, position, HEADER_BYTES)
+                if data is None:
+                    raise WouldBlock
+            else:
+                data = read_at(fd, position, HEADER_BYTES)
+        except OSError as error:
+            raise StorageFailure(f"cannot read: {error}", where=self.path) from error
+        try:
+            header = read_header(data)
+            if (
+                header.magic == MAGIC
+                and header.last_offset_delta >= 0
+                and position + header.size <= self.size
+                and self.base_offset <= header.base_offset < self.end_offset
+            ):
+                return header
+        except CorruptBatch:
+            pass
+        self.mark_damaged(position, "no valid batch header")
+        raise self.corrupt(position)
+
+    # Reading
+
+    def is_checked(self, position: int, length: int) -> bool:
+        return self._checked_from <= position and position + length <= self._checked_to
+
+    def read_checked(self, fd: int, position: int, length: int) -> memoryview:
+        """The batches there, up to the first damaged one. Waits for the disk; any thread may call it."""
+        try:
+            data = read_at(fd, position, length)
+        except OSError as error:
+            raise StorageFailure(f"cannot read: {error}", where=self.path) from error
+        if len(data) == length and self.is_checked(position, length):
+            return data
+        sound = sound_bytes(data, self.base_offset)
+        if sound < length:
+            self.mark_damaged(position + sound, "the batch does not match its CRC, or its header is not one")
+            if sound == 0:
+                raise self.corrupt(position)
+        self.checked(position, position + sound)
+        return data[:sound]
+
+    def checked(self, start: int, end: int) -> None:
+        """The CRC of every batch from `start` to `end` is right."""
+        if self._checked_from <= start <= self._checked_to:
+            self._checked_to = max(self._checked_to, end)
+        else:
+            self._checked_from, self._checked_to = start, end
+
+    def mark_damaged(self, position: int, what: str) -> None:
+        if position not in self.damaged:
+            insort(self.damaged, position)
+            _log.error("log damaged", file=self.path, position=position, what=what)
+
+    def damage_from(self, position: int) -> int:
+        """Where the first damaged batch at or after `position` starts; `size` if none is known."""
+        at = bisect_left(self.damaged, position)
+        return self.damaged[at] if at < len(self.damaged) else self.size
+
+    def corrupt(self, position: int) -> CorruptLog:
+        return CorruptLog(
+            f"the stored bytes from position {position} on are damaged",
+            where=self.path,
+            hint="restore the file from a replica or from the bucket, or read on after the damaged offsets",
+        )
+
+
+def note_rows(index: SparseIndex, rows: Rows, base_offset: int, latest: int, interval: int) -> int:
+    """Indexes walked batches; the greatest timestamp so far comes in and goes out."""
+    for row in rows.tolist():
+        index.note(row[BASE_OFFSET] - base_offset, row[POSITION], row[SIZE], latest, interval)
+        latest = max(latest, row[MAX_TIMESTAMP])
+    return latest

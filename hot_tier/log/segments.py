@@ -1,0 +1,65 @@
+"""The segments of one log in offset order; the last one is active. Finding the segment of an offset is O(log n)."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from hot_tier.log.segment import Segment
+
+
+class SegmentList:
+    def __init__(self, segments: Sequence[Segment] = ()) -> None:
+        self._segments = list(segments)
+        self._bases = [segment.base_offset for segment in segments]
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __getitem__(self, index: int) -> Segment:
+        return self._segments[index]
+
+    @property
+    def active(self) -> Segment | None:
+        return self._segments[-1] if self._segments else None
+
+    def append(self, segment: Segment) -> None:
+        assert not self._bases or segment.base_offset > self._bases[-1]
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+
+    def holding(self, offset: int) -> Segment:
+        """The segment whose range holds `offset`; the first one for an offset before it."""
+        return self._segments[max(bisect_right(self._bases, offset) - 1, 0)]
+
+    def after(self, segment: Segment) -> Segment | None:
+        at = bisect_right(self._bases, segment.base_offset)
+        return self._segments[at] if at < len(self._segments) else None
+
+    def from_offset(self, offset: int) -> Segment | None:
+        """The first segment that ends after `offset`."""
+        if not self._segments:
+            return None
+        segment = self.holding(offset)
+        return segment if segment.end_offset > offset else self.after(segment)
+
+    def drop_oldest(self, count: int) -> list[Segment]:
+        dropped = self._segments[:count]
+        del self._segments[:count], self._bases[:count]
+        return dropped
+
+    def drop_from(self, base_offset: int) -> list[Segment]:
+        """Takes away the segments whose base offset is at or above `base_offset`."""
+        keep = bisect_right(self._bases, base_offset - 1)
+        dropped = self._segments[keep:]
+        del self._segments[keep:], self._bases[keep:]
+        return dropped
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Puts `new` in the place of neighbours that start where it starts."""
+        at = self._segments.index(old[0])
+        assert self._segments[at : at + len(old)] == list(old)
+        assert new.base_offset == old[0].base_offset
+        self._segments[at : at + len(old)] = [new]
+        self._bases[at : at + len(old)] = [new.base_offset]

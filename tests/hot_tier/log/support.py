@@ -1,0 +1,91 @@
+"""What the log's tests share: batches, a log with its disk, reading everything back."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from uuid import UUID
+
+from hot_tier.ids import PartitionId, TopicPartition
+from hot_tier.log.config import TopicConfig
+from hot_tier.log.disk import Disk
+from hot_tier.log.partition_log import Appended, PartitionLog
+from hot_tier.log.recovery import Recovered, Recovery
+from hot_tier.log.settings import LogSettings
+from hot_tier.log.state import LogState
+from hot_tier.record.batch import read_header
+from hot_tier.record.records import NewRecord, Record, decode_records, encode_records
+
+TOPIC_ID = UUID(int=7)
+TP = TopicPartition("orders", PartitionId(0))
+SETTINGS = LogSettings(min_free_bytes=0, max_open_files=8)
+NOW = 1_700_000_000_000
+
+
+def batch(
+    *values: bytes | tuple[bytes | None, bytes | None],
+    timestamp: int = NOW,
+    timestamps: Sequence[int] | None = None,
+    codec: int = 0,
+    producer: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+) -> bytearray:
+    """A batch of values, or of (key, value)s."""
+    records = [
+        NewRecord(timestamps[at] if timestamps else timestamp, *(value if isinstance(value, tuple) else (None, value)))
+        for at, value in enumerate(values)
+    ]
+    return encode_records(records, codec=codec, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+
+def open_log(data_dir: object, config: TopicConfig = TopicConfig(), state: LogState | None = None) -> PartitionLog:
+    return PartitionLog(Disk(str(data_dir), SETTINGS), TP, TOPIC_ID, config, state)
+
+
+def append(log: PartitionLog, data: bytearray, *, epoch: int = 0, now_ms: int = NOW) -> Appended:
+    return log.append(data, read_header(data), epoch, now_ms)
+
+
+def read_bytes(log: PartitionLog, offset: int, *, max_bytes: int = 1 << 20, end_offset: int | None = None) -> bytes:
+    """One fetch, by `read_now` if it can, else by `read`; empty if there is nothing."""
+    slice_ = log.locate(offset, max_bytes, log.log_end_offset if end_offset is None else end_offset)
+    if slice_ is None:
+        return b""
+    data = log.read_now(slice_)
+    return bytes(asyncio.run(log.read(slice_)) if data is None else data)
+
+
+def read_all(log: PartitionLog, offset: int | None = None, *, max_bytes: int = 1 << 20) -> list[Record]:
+    """As a consumer does: fetch, go on after the last offset received."""
+    offset = log.local_log_start_offset if offset is None else offset
+    found: list[Record] = []
+    while data := read_bytes(log, offset, max_bytes=max_bytes):
+        found += decode_records(data, from_offset=offset)
+        headers = []
+        at = 0
+        while at < len(data):
+            headers.append(read_header(data, at))
+            at += headers[-1].size
+        assert headers[-1].end_offset > offset
+        offset = headers[-1].end_offset
+    return found
+
+
+def release(log: PartitionLog) -> None:
+    """As the end of the process would: files and threads go, nothing is synced or written."""
+    log.close()
+    log._disk.close()
+
+
+def reopen_after_kill(log: PartitionLog) -> tuple[PartitionLog, Recovered]:
+    release(log)
+    return recover(log._disk.data_dir, log.directory, log.config)
+
+
+def recover(data_dir: str, directory: str, config: TopicConfig) -> tuple[PartitionLog, Recovered]:
+    disk = Disk(data_dir, SETTINGS)
+    point = disk.recovery_points.loaded.get((TOPIC_ID, 0))
+    if not os.path.exists(directory):
+        return PartitionLog(disk, TP, TOPIC_ID, config), Recovered(LogState())
+    recovered = Recovery(disk, directory, point, NOW).run()
+    return PartitionLog(disk, TP, TOPIC_ID, config, recovered.state), recovered

@@ -1,0 +1,141 @@
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from hot_tier.errors import SettingsError
+from hot_tier.log.config import TopicConfig
+from hot_tier.log.manager import LogManager
+from hot_tier.log.settings import LogSettings
+from hot_tier.record.records import decode_records
+from tests.hot_tier.log.support import NOW, TOPIC_ID, append, batch
+
+SETTINGS = LogSettings(min_free_bytes=0, max_open_files=64)
+
+
+async def opened(path: Path, *, now_ms: int = NOW, settings: LogSettings = SETTINGS) -> LogManager:
+    manager = LogManager(str(path), settings, lambda: now_ms)
+    await manager.open(background=False)
+    return manager
+
+
+@pytest.fixture
+async def manager(tmp_path: Path) -> AsyncIterator[LogManager]:
+    manager = await opened(tmp_path)
+    yield manager
+    await manager.close()
+
+
+async def values(manager: LogManager, topic_id: UUID = TOPIC_ID, partition: int = 0) -> list[bytes | None]:
+    log = manager.log("orders", topic_id, partition, TopicConfig())
+    slice_ = log.locate(log.log_start_offset, 1 << 20, log.log_end_offset)
+    if slice_ is None:
+        return []
+    data = log.read_now(slice_)
+    if data is None:
+        data = await log.read(slice_)
+    return [record.value for record in decode_records(data)]
+
+
+async def test_a_log_is_one_object_and_takes_a_new_config(manager: LogManager) -> None:
+    log = manager.log("orders", TOPIC_ID, 0, TopicConfig())
+    assert manager.log("orders", TOPIC_ID, 0, TopicConfig(segment_ms=5)) is log
+    assert log.config.segment_ms == 5
+    assert list(manager) == [log]
+
+
+async def test_the_flusher_tells_the_listener(manager: LogManager) -> None:
+    log = manager.log("orders", TOPIC_ID, 0, TopicConfig())
+    moved = asyncio.Event()
+    log.flush_listener = moved.set
+    append(log, batch(b"a"))
+    append(log, batch(b"b"))
+    manager.flusher.request(log)
+    manager.flusher.request(log)
+    await asyncio.wait_for(moved.wait(), 10)
+    assert log.flushed_offset == 2
+    assert log.flushes == 1
+
+
+async def test_a_clean_restart_brings_back_everything_and_reads_no_log(tmp_path: Path) -> None:
+    manager = await opened(tmp_path)
+    log = manager.log("orders", TOPIC_ID, 3, TopicConfig(segment_bytes=1024))
+    for number in range(50):
+        append(log, batch(b"%d" % number, producer=1, epoch=0, sequence=number), epoch=number // 10)
+    log.delete_records_before(7)
+    await manager.close()
+    assert os.path.exists(tmp_path / "clean-shutdown")
+
+    again = await opened(tmp_path)
+    assert not os.path.exists(tmp_path / "clean-shutdown")
+    assert again.recovered == []
+    assert len(again.disk.files) == 0
+    found = again.log("orders", TOPIC_ID, 3, TopicConfig(segment_bytes=1024))
+    assert len(again.disk.files) == 0
+    assert (found.log_start_offset, found.log_end_offset, found.flushed_offset) == (7, 50, 50)
+    assert found.end_of_epoch(2) == (2, 30)
+    assert append(found, batch(b"47", producer=1, epoch=0, sequence=47)).duplicate
+    assert append(found, batch(b"50", producer=1, epoch=0, sequence=50)).base_offset == 50
+    assert (await values(again, partition=3))[0] == b"7"
+    await again.close()
+
+
+async def test_after_an_unclean_stop_logs_are_recovered(tmp_path: Path) -> None:
+    manager = await opened(tmp_path)
+    log = manager.log("orders", TOPIC_ID, 0, TopicConfig())
+    append(log, batch(b"a"))
+    append(log, batch(b"b"))
+    os.close(manager._lock_fd)
+    again = await opened(tmp_path)
+    assert len(again.recovered) == 1
+    assert again.recovered[0].cut_bytes == 0
+    assert await values(again) == [b"a", b"b"]
+    await again.close()
+
+
+async def test_two_brokers_cannot_share_a_directory(manager: LogManager, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="another broker"):
+        await opened(tmp_path)
+
+
+async def test_a_deleted_topic_is_gone_and_may_come_back_empty(manager: LogManager) -> None:
+    log = manager.log("orders", TOPIC_ID, 0, TopicConfig())
+    append(log, batch(b"a"))
+    log.flush()
+    assert {topic.topic_id for topic in manager.topics_on_disk()} == {TOPIC_ID}
+    manager.delete("orders", TOPIC_ID)
+    assert manager.topics_on_disk() == set()
+    assert await values(manager, topic_id=uuid4()) == []
+
+
+async def test_opening_four_thousand_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manager = await opened(tmp_path)
+    ids = [uuid4() for _ in range(1000)]
+    started = time.perf_counter()
+    for topic_id in ids:
+        for partition in range(4):
+            append(manager.log("orders", topic_id, partition, TopicConfig()), batch(b"a"))
+    wrote = time.perf_counter()
+    assert len(manager.disk.files) <= SETTINGS.max_open_files
+    await manager.close()
+    closed = time.perf_counter()
+    again = await opened(tmp_path)
+    logs = [again.log("orders", topic_id, partition, TopicConfig()) for topic_id in ids for partition in range(4)]
+    opened_again = time.perf_counter()
+    assert all(log.log_end_offset == 1 for log in logs)
+    assert await values(again, ids[500], 2) == [b"a"]
+    os.close(again._lock_fd)
+    unclean = time.perf_counter()
+    recovered = await opened(tmp_path)
+    done = time.perf_counter()
+    assert len(recovered.recovered) == 4000
+    await recovered.close()
+    with capsys.disabled():
+        print(
+            f"\n4,000 logs: first write {wrote - started:.2f} s, clean stop {closed - wrote:.2f} s, "
+            f"clean start {opened_again - closed:.2f} s, recovery {done - unclean:.2f} s"
+        )

@@ -1,8 +1,8 @@
 """The response to a request whose handler failed as a whole: every topic, group or resource asked for gets the error.
 
 Responses have no common place for an error. Some carry one code at the top; most carry one per element, and their
-elements answer the request's one by one. So the response is built along the request: its first array of things
-answers the request's first array, fields of the same name are copied, and each error code on the way is filled in.
+elements answer the request's one by one. So the response is built along the request: its first array with a place for
+errors answers the request's first array, fields of the same name are copied, and each error code is filled in.
 """
 
 from typing import Any
@@ -26,16 +26,26 @@ def _answer(cls: type[Any], version: int, asked: Any, code: int, message: str, t
         if any(name == "error_message" for name, _ in places):
             made.error_message = message
     asked_fields = wire_fields(type(asked)) if hasattr(asked, "__dataclass_fields__") else ()
-    lists = [getattr(asked, name) or [] for name, place in asked_fields if place.array]
+    lists = [getattr(asked, name) or [] for name, place in asked_fields if place.array and place.carried_in(version)]
     for name, place in places:
-        if place.array and not isinstance(place.kind, str) and place.tag is None:
+        if place.array and not isinstance(place.kind, str) and _tells(place.kind, version):
             elements = lists.pop(0) if lists else []
             setattr(made, name, [_answer(place.kind, version, item, code, message, told) for item in elements])
         elif name not in ("error_code", "error_message") and _same(name, place, asked_fields):
-            setattr(made, name, getattr(asked, name))
+            value = getattr(asked, name)
+            if value is not None or place.nullable_in(version):
+                setattr(made, name, value)
     if not asked_fields and asked is not None:
         _name(made, places, asked)
     return made
+
+
+def _tells(cls: type[Any], version: int) -> bool:
+    return any(
+        name == "error_code" or (place.array and not isinstance(place.kind, str) and _tells(place.kind, version))
+        for name, place in wire_fields(cls)
+        if place.carried_in(version)
+    )
 
 
 def _same(name: str, place: Wire, asked_fields: tuple[tuple[str, Wire], ...]) -> bool:

@@ -19,7 +19,7 @@ from gateway.kafka.protocol.messages.produce import ProduceRequest, ProduceRespo
 from gateway.kafka.server import KafkaServer
 from gateway.kafka.settings import KafkaSettings
 from hot_tier.errors import UnknownTopic
-from tests.gateway.kafka.wire import Wire, request_frame
+from tests.gateway.kafka.wire import Wire, free_port, request_frame
 
 SETTINGS = KafkaSettings(port=0)
 
@@ -44,7 +44,9 @@ class Service:
         return noted
 
     async def __aenter__(self):
-        self.address = await self.server.start()
+        listener = free_port()
+        self.address = listener.getsockname()
+        await self.server.start(listener)
         return self
 
     async def __aexit__(self, *_):

@@ -1,6 +1,7 @@
 """A Kafka client of bytes: one connection, frames out, frames in, nothing hidden."""
 
 import asyncio
+import socket
 import struct
 from typing import Any
 
@@ -10,6 +11,13 @@ from gateway.kafka.protocol.schema import message_info
 from gateway.kafka.protocol.writers import writer
 
 DEADLINE_S = 10
+
+
+def free_port() -> socket.socket:
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.setblocking(False)
+    return listener
 
 
 def request_frame(request: Any, version: int, correlation_id: int = 1, client_id: str | None = "test") -> bytes:

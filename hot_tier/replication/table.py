@@ -3,7 +3,8 @@
 Owns: which `Partition` objects there are, and that they follow the image: a deleted topic's are closed and its
 logs removed, a changed topic's take their new settings, a partition that another broker leads is let go.
 
-A partition is opened when it is first asked for. Thousands of idle ones cost nothing but their metadata.
+A partition is opened when it is first asked for, at the start if it has records. Thousands that nobody ever wrote
+to cost nothing but their metadata.
 """
 
 from collections.abc import Iterator
@@ -31,9 +32,19 @@ class PartitionTable:
         self._configs: dict[str, TopicConfig] = {}
 
     def open(self) -> None:
-        """Remove what a stop in the middle of a deletion left, then follow the image."""
+        """Remove what a stop in the middle of a deletion left, open what has records, then follow the image."""
+        on_disk = {topic.topic_id for topic in self._logs.topics_on_disk()}
         for deleted in self._image.deleted_topics():
-            self._logs.delete(deleted.name, deleted.id)
+            if deleted.id in on_disk:
+                self._logs.delete(deleted.name, deleted.id)
+                on_disk.remove(deleted.id)
+        for topic in self._image.topics():
+            if topic.id in on_disk:
+                self._open_all(topic)
+                on_disk.remove(topic.id)
+        if on_disk:
+            # Not deleted: metadata that was lost or mixed up must not take the records with it.
+            _log.warning("logs of unknown topics are left alone", topic_ids=sorted(map(str, on_disk)))
         self._image.subscribe(self._image_changed)
 
     def close(self) -> None:
@@ -71,6 +82,14 @@ class PartitionTable:
         partition = Partition(tp, topic, log, state, self._node)
         self._partitions[tp] = partition
         return partition
+
+    def _open_all(self, topic: Topic) -> None:
+        """A log is kept up (rolled, trimmed by retention) only once it is open."""
+        for index in range(topic.partitions):
+            try:
+                self.get(topic.name, index)
+            except TierlogError as error:
+                _log.warning("partition not opened", topic=topic.name, partition=index, error=str(error))
 
     def _image_changed(self, change: ImageChange) -> None:
         for name, (before, after) in change.topics.items():

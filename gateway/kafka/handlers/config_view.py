@@ -122,7 +122,7 @@ def _own_entries(node: Node) -> Iterator[Entry]:
         ("broker.rack", cluster.rack, "Where this broker stands."),
         ("listeners", f"PLAINTEXT://{kafka.host}:{kafka.port}", "Where it listens."),
         ("advertised.listeners", advertised, "Where clients are told to connect."),
-        ("log.dirs", node.logs.data_dir, "Where logs are kept."),
+        ("log.dirs", node.logs.disk.data_dir, "Where logs are kept."),
         ("num.partitions", cluster.num_partitions, "Partitions of a topic made without saying how many."),
         ("default.replication.factor", cluster.default_replication_factor, "Replicas of such a topic."),
         ("auto.create.topics.enable", kafka.auto_create_topics, "Whether asking for a topic may create it."),

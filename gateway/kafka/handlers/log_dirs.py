@@ -24,7 +24,7 @@ def handle(request: DescribeLogDirsRequest, context: RequestContext) -> Describe
         asked: dict[str, Iterable[int]] = {topic.name: range(topic.partitions) for topic in node.image.topics()}
     else:
         asked = {each.topic: each.partitions for each in request.topics}
-    directory = os.path.abspath(node.logs.data_dir)
+    directory = node.logs.disk.data_dir
     result = DescribeLogDirsResult(log_dir=directory, topics=_topics(asked, node))
     try:
         disk = os.statvfs(directory)

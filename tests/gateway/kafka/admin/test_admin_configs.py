@@ -1,0 +1,230 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs in every version."""
+
+import pytest
+
+from gateway.kafka.handlers.config_view import BROKER_NAMES
+from gateway.kafka.protocol.messages import alter_configs, incremental_alter_configs
+from gateway.kafka.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
+)
+from hot_tier.log.config import TOPIC_SETTINGS
+from tests.gateway.kafka.admin.conftest import NODE, Caller
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+async def describe(
+    call: Caller,
+    kind: int,
+    name: str,
+    keys: list[str] | None = None,
+    version: int = 4,
+) -> DescribeConfigsResult:
+    request = DescribeConfigsRequest([DescribeConfigsResource(kind, name, keys)], True, True)
+    (result,) = (await call(request, version)).results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+async def change(
+    call: Caller,
+    *changes: tuple[str, int, str | None],
+    kind: int = TOPIC,
+    name: str = "t",
+    version: int = 1,
+    validate_only: bool = False,
+) -> tuple[int, str | None]:
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(
+        [
+            incremental_alter_configs.AlterConfigsResource(
+                kind, name, [incremental_alter_configs.AlterableConfig(*each) for each in changes]
+            )
+        ],
+        validate_only,
+    )
+    (result,) = (await call(request, version)).responses
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result.error_code, result.error_message
+
+
+def overrides(call: Caller) -> dict[str, str]:
+    return dict(call.node.image.topic("t").config)
+
+
+@pytest.fixture(autouse=True)
+async def topic(call: Caller) -> None:
+    await call.node.admin.create_topic("t", 1, 1, {"segment.bytes": "2048", "cleanup.policy": "compact"})
+
+
+# Describing
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+async def test_a_topic_shows_all_settings_and_where_they_come_from(call: Caller, version: int) -> None:
+    result = await describe(call, TOPIC, "t", None, version)
+    assert (result.error_code, result.error_message) == (0, None)
+    shown = {config.name: config for config in result.configs}
+    assert set(shown) == set(TOPIC_SETTINGS)
+    segment, retention, interval = shown["segment.bytes"], shown["retention.ms"], shown["index.interval.bytes"]
+    assert (segment.value, segment.config_source) == ("2048", 1)
+    assert (retention.value, retention.config_source) == ("3600000", 4), "the node's own default"
+    assert (interval.value, interval.config_source) == ("4096", 5)
+    assert [(each.name, each.value, each.source) for each in segment.synonyms] == [
+        ("segment.bytes", "2048", 1),
+        ("log.segment.bytes", "1073741824", 5),
+    ]
+    assert [(each.name, each.value, each.source) for each in retention.synonyms] == [
+        ("log.retention.ms", "3600000", 4),
+        ("log.retention.ms", "604800000", 5),
+    ]
+    assert not any(config.read_only or config.is_sensitive for config in result.configs)
+    if version >= 3:
+        types = {name: config.config_type for name, config in shown.items()}
+        assert types["segment.bytes"] == 3
+        assert types["retention.ms"] == 5
+        assert types["cleanup.policy"] == 7
+        assert types["remote.storage.enable"] == 1
+        assert types["min.cleanable.dirty.ratio"] == 6
+        assert types["compression.type"] == 2
+        assert all(config.documentation for config in result.configs)
+
+
+async def test_only_what_was_asked_for(call: Caller) -> None:
+    result = await describe(call, TOPIC, "t", ["retention.ms", "no.such"])
+    assert [config.name for config in result.configs] == ["retention.ms"]
+    assert len((await describe(call, TOPIC, "t", [])).configs) == len(TOPIC_SETTINGS)
+    plain = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "t", None)])
+    (result,) = (await call(plain, 4)).results
+    assert all(config.synonyms == [] and config.documentation is None for config in result.configs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "missing", 3),
+        (TOPIC, "a/b", 17),
+        (TOPIC, "", 17),
+        (BROKER, "99", 42),
+        (BROKER, "x", 42),
+        (GROUP, "g", 42),
+        (0, "", 42),
+        (127, "", 42),
+    ],
+)
+async def test_what_cannot_be_described(call: Caller, kind: int, name: str, code: int) -> None:
+    result = await describe(call, kind, name)
+    assert (result.error_code, bool(result.error_message), result.configs) == (code, True, [])
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+async def test_the_broker_shows_what_it_runs_with(call: Caller, version: int) -> None:
+    result = await describe(call, BROKER, str(NODE), None, version)
+    shown = {config.name: config.value for config in result.configs}
+    assert shown["broker.id"] == "3"
+    assert shown["advertised.listeners"] == "PLAINTEXT://broker.example:19092"
+    assert shown["auto.create.topics.enable"] == "true"
+    assert shown["num.partitions"] == "4"
+    assert shown["log.retention.ms"] == "3600000"
+    assert shown["log.dirs"] == call.node.logs.disk.data_dir
+    assert set(BROKER_NAMES.values()) <= set(shown)
+    assert all(config.read_only for config in result.configs)
+    assert len(shown) == len(result.configs), "a setting is shown twice"
+
+
+async def test_nothing_is_set_for_all_brokers(call: Caller) -> None:
+    result = await describe(call, BROKER, "")
+    assert (result.error_code, result.configs) == (0, [])
+
+
+def test_every_broker_name_stands_for_a_topic_setting() -> None:
+    assert set(BROKER_NAMES) <= set(TOPIC_SETTINGS)
+
+
+# Changing
+
+
+@pytest.mark.parametrize("version", range(2))
+async def test_single_settings_change(call: Caller, version: int) -> None:
+    changes = (
+        ("retention.ms", SET, "5000"),
+        ("segment.bytes", DELETE, None),
+        ("cleanup.policy", APPEND, "delete"),
+    )
+    assert await change(call, *changes, version=version) == (0, None)
+    assert overrides(call) == {"retention.ms": "5000", "cleanup.policy": "compact,delete"}
+    assert await change(call, ("cleanup.policy", SUBTRACT, "compact"), version=version) == (0, None)
+    assert overrides(call)["cleanup.policy"] == "delete"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ([("retention.ms", SET, "soon")], 40),
+        ([("retention.ms", SET, None)], 40),
+        ([("no.such", SET, "1")], 40),
+        ([("retention.ms", APPEND, "1")], 40),
+        ([("retention.ms", 9, "1")], 42),
+        ([("retention.ms", SET, "1"), ("retention.ms", DELETE, None)], 40),
+    ],
+)
+async def test_bad_changes(call: Caller, changes: list[tuple[str, int, str | None]], code: int) -> None:
+    before = overrides(call)
+    got, message = await change(call, ("flush", SET, "os"), *changes)
+    assert (got, bool(message)) == (code, True)
+    assert overrides(call) == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [(TOPIC, "missing", 3), (TOPIC, "a/b", 17), (BROKER, "3", 42), (BROKER, "", 42), (GROUP, "g", 42)],
+)
+async def test_what_cannot_be_changed(call: Caller, kind: int, name: str, code: int) -> None:
+    got, message = await change(call, ("retention.ms", SET, "1"), kind=kind, name=name)
+    assert (got, bool(message)) == (code, True)
+
+
+async def test_a_change_can_be_tried_out(call: Caller) -> None:
+    before = overrides(call)
+    assert await change(call, ("flush", SET, "os"), validate_only=True) == (0, None)
+    assert (await change(call, ("flush", SET, "never"), validate_only=True))[0] == 40
+    assert overrides(call) == before
+
+
+async def test_a_resource_named_twice_is_left_alone(call: Caller) -> None:
+    before = overrides(call)
+    resource = incremental_alter_configs.AlterConfigsResource(
+        TOPIC, "t", [incremental_alter_configs.AlterableConfig("flush", SET, "os")]
+    )
+    answer = await call(incremental_alter_configs.IncrementalAlterConfigsRequest([resource, resource]), 1)
+    assert [each.error_code for each in answer.responses] == [42, 42]
+    assert overrides(call) == before
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_all_settings_are_replaced(call: Caller, version: int) -> None:
+    def replace(kind: int, name: str, **config: str | None) -> alter_configs.AlterConfigsResource:
+        return alter_configs.AlterConfigsResource(
+            kind, name, [alter_configs.AlterableConfig(key.replace("_", "."), value) for key, value in config.items()]
+        )
+
+    answer = await call(
+        alter_configs.AlterConfigsRequest(
+            [
+                replace(TOPIC, "t", retention_ms="5000"),
+                replace(TOPIC, "missing", retention_ms="5000"),
+                replace(BROKER, "3", num_partitions="9"),
+            ]
+        ),
+        version,
+    )
+    assert [each.error_code for each in answer.responses] == [0, 3, 42]
+    assert overrides(call) == {"retention.ms": "5000"}
+    for bad in ({"retention_ms": "soon"}, {"retention_ms": None}, {"no_such": "1"}):
+        answer = await call(alter_configs.AlterConfigsRequest([replace(TOPIC, "t", **bad)]), version)
+        assert [each.error_code for each in answer.responses] == [40]
+    trial = alter_configs.AlterConfigsRequest([replace(TOPIC, "t")], validate_only=True)
+    assert [each.error_code for each in (await call(trial, version)).responses] == [0]
+    assert overrides(call) == {"retention.ms": "5000"}

@@ -1,13 +1,11 @@
 """`tierlog group list|describe|reset|delete`."""
 
-import time
 from typing import Annotated
 
 import typer
 
 from tierlog.cli import output
 from tierlog.cli.options import DEFAULT_SERVER, GroupName, Json, Server
-from tierlog.cli.times import parse_time
 from tierlog.client import Client, path
 
 

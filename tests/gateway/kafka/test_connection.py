@@ -19,6 +19,7 @@ from gateway.kafka.protocol.messages.produce import ProduceRequest, ProduceRespo
 from gateway.kafka.server import KafkaServer
 from gateway.kafka.settings import KafkaSettings
 from hot_tier.errors import UnknownTopic
+from tests.gateway.kafka.node import until
 from tests.gateway.kafka.wire import Wire, free_port, request_frame
 
 SETTINGS = KafkaSettings(port=0)
@@ -55,12 +56,6 @@ class Service:
     def connect(self):
         return Wire(*self.address)
 
-    async def until(self, condition):
-        deadline = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.005)
-
 
 def beat(request, context):
     return HeartbeatResponse()
@@ -77,7 +72,7 @@ async def test_pipelined_answers_keep_their_order_whatever_finishes_first():
     async with Service(produce=produce) as service, service.connect() as wire:
         for number in range(5):
             await wire.send(ProduceRequest(acks=-1, timeout_ms=number), 9)
-        await service.until(lambda: len(opened) == 5)
+        await until(lambda: len(opened) == 5)
         for _, future in reversed(opened):
             future.set_result(ProduceResponse())
             await asyncio.sleep(0)
@@ -103,11 +98,11 @@ async def test_behind_produce_the_next_request_is_handled_behind_others_it_waits
         await wire.send(ProduceRequest(acks=-1), 9)
         await wire.send(HeartbeatRequest(), 0)
         await wire.send(HeartbeatRequest(), 0)
-        await service.until(lambda: len(service.seen) == 2)
+        await until(lambda: len(service.seen) == 2)
         await asyncio.sleep(0.05)
         assert [name for name, _ in service.seen] == ["produce", "heartbeat"]
         gate.set()
-        await service.until(lambda: len(service.seen) == 3)
+        await until(lambda: len(service.seen) == 3)
         waiting[0].set_result(ProduceResponse())
         assert (await wire.receive(ApiKey.PRODUCE, 9))[0] == 1
         assert (await wire.receive(ApiKey.HEARTBEAT, 0))[0] == 2
@@ -124,11 +119,11 @@ async def test_unanswered_requests_per_connection_are_bounded():
     settings = replace(SETTINGS, max_inflight_requests=4)
     async with Service(settings, produce=produce) as service, service.connect() as wire:
         await wire.send_bytes(request_frame(ProduceRequest(acks=-1), 9) * 20)
-        await service.until(lambda: len(waiting) == 4)
+        await until(lambda: len(waiting) == 4)
         await asyncio.sleep(0.05)
         assert len(waiting) == 4
         for answered in range(20):
-            await service.until(lambda answered=answered: len(waiting) > answered)
+            await until(lambda answered=answered: len(waiting) > answered)
             waiting[answered].set_result(ProduceResponse())
             await wire.receive(ApiKey.PRODUCE, 9)
             assert len(waiting) <= answered + 1 + 4
@@ -250,7 +245,7 @@ async def test_a_client_that_does_not_read_is_not_served_further():
     async with Service(fetch=big_fetch) as service, service.connect() as wire:
         wire.outgoing.transport.pause_reading()
         await wire.send_bytes(request_frame(FetchRequest(), 11) * 50)
-        await service.until(lambda: len(service.seen) >= 1)
+        await until(lambda: len(service.seen) >= 1)
         await asyncio.sleep(0.2)
         handled = len(service.seen)
         assert handled < 10
@@ -266,8 +261,8 @@ async def test_a_client_that_never_takes_its_answer_is_closed():
     async with Service(settings, fetch=big_fetch) as service, service.connect() as wire:
         wire.outgoing.transport.pause_reading()
         await wire.send_bytes(request_frame(FetchRequest(), 11) * 5)
-        await service.until(lambda: len(service.server.connections) == 1)
-        await service.until(lambda: not service.server.connections)
+        await until(lambda: len(service.server.connections) == 1)
+        await until(lambda: not service.server.connections)
         assert service.server.buffers.unsent_bytes == 0
 
 
@@ -297,7 +292,7 @@ async def test_connections_are_limited_per_host_and_in_all():
                 async with service.connect() as three:
                     assert await three.closed() == b""
                 assert service.server.refused == 1
-            await service.until(lambda: not service.server.connections)
+            await until(lambda: not service.server.connections)
             async with service.connect() as again:
                 await again.ask(HeartbeatRequest(), 4)
 
@@ -320,11 +315,11 @@ async def test_a_plain_future_is_cancelled_when_the_client_leaves_and_a_coroutin
         async with service.connect() as wire, service.connect() as other:
             await wire.send(FetchRequest(), 4)
             await other.send(HeartbeatRequest(), 4)
-            await service.until(lambda: len(service.seen) == 2)
+            await until(lambda: len(service.seen) == 2)
             # A paused socket shows no end of file; the listener's own end of it does.
             for connection in tuple(service.server.connections):
                 connection.abort("test")
-        await service.until(lambda: waiting[0].cancelled())
+        await until(lambda: waiting[0].cancelled())
         gate.set()
         async with asyncio.timeout(5):
             await finished.wait()
@@ -345,7 +340,7 @@ async def test_shutdown_answers_what_is_at_work_and_does_not_wait_for_long_polls
     async with service.connect() as wire, service.connect() as poller:
         await wire.send(HeartbeatRequest(), 4)
         await poller.send(FetchRequest(), 4)
-        await service.until(lambda: len(service.seen) == 2)
+        await until(lambda: len(service.seen) == 2)
         stopping = asyncio.create_task(service.server.stop())
         await asyncio.sleep(0.05)
         with pytest.raises(OSError):

@@ -14,7 +14,7 @@ from hot_tier.errors import BatchTooLarge, CorruptBatch
 from hot_tier.record import kernels
 from hot_tier.record.batch import HEADER_BYTES, BatchHeader, ReadBuffer
 from hot_tier.record.compression import Codec, decompress
-from hot_tier.record.records import APPEND_TIME, CREATE_TIME
+from hot_tier.record.records import APPEND_TIME, CREATE_TIME, LAST_OFFSET
 
 _Number = TypeVar("_Number", bound=np.number[Any])
 
@@ -23,7 +23,6 @@ Int64s = npt.NDArray[np.int64]
 Uint8s = npt.NDArray[np.uint8]
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-LAST_OFFSET: Final = 2**63 - 1
 
 
 class Decoded(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from hot_tier.record.batch import HEADER_BYTES, BatchHeader, ReadBuffer, check_crc, iter_headers
+from hot_tier.record.batch import HEADER_BYTES, ReadBuffer
 from hot_tier.record.column_decoder import HEADERS_TYPE, Chunk, Int32s, Int64s, pooled
 from hot_tier.record.column_encoder import Encoder, breaks
 from hot_tier.record.compression import Codec
@@ -26,6 +26,7 @@ from hot_tier.record.records import (
     RecordLike,
     decode_records,
     encode_records,
+    sound_batches,
 )
 
 __all__ = [
@@ -94,7 +95,7 @@ def decode_batches(
     """
     room = min(max_decompressed_bytes, MAX_COLUMNS_BYTES)
     chunk = Chunk()
-    for position, header in _wanted(buffer, from_offset, end_offset, skip_control):
+    for position, header in sound_batches(buffer, from_offset, end_offset, skip_control):
         chunk.add(buffer, position, header, room - chunk.bytes)
     return RecordColumns(*chunk.decode(from_offset, end_offset))
 
@@ -115,25 +116,13 @@ def iter_columns(
     assert chunk_bytes < MAX_COLUMNS_BYTES
     chunk = Chunk()
     most_bytes = min(max_decompressed_bytes, MAX_COLUMNS_BYTES - chunk_bytes)
-    for position, header in _wanted(buffer, from_offset, end_offset, skip_control):
+    for position, header in sound_batches(buffer, from_offset, end_offset, skip_control):
         chunk.add(buffer, position, header, most_bytes)
         if chunk.bytes >= chunk_bytes:
             yield RecordColumns(*chunk.decode(from_offset, end_offset))
             chunk = Chunk()
     if chunk.rows:
         yield RecordColumns(*chunk.decode(from_offset, end_offset))
-
-
-def _wanted(
-    buffer: ReadBuffer, from_offset: int, end_offset: int | None, skip_control: bool
-) -> Iterator[tuple[int, BatchHeader]]:
-    for position, header in iter_headers(buffer):
-        if header.end_offset <= from_offset or header.record_count == 0 or (skip_control and header.is_control):
-            continue
-        if end_offset is not None and header.base_offset >= end_offset:
-            return
-        check_crc(buffer, header, position)
-        yield position, header
 
 
 def encode_batch(

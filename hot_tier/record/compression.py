@@ -158,6 +158,8 @@ def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
 
 
 def _snappy_length(block: memoryview) -> int:
+    if not block:
+        raise CorruptBatch("snappy block without its length")
     length: int = cramjam.snappy.decompress_raw_len(block)
     if length > _SNAPPY_MOST_RATIO * len(block):
         raise CorruptBatch(f"snappy block of {len(block)} bytes claims to hold {length}")

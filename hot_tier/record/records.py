@@ -23,6 +23,7 @@ from hot_tier.record.compression import compress, decompress
 
 MAX_DECOMPRESSED_BYTES: Final = 128 << 20
 
+LAST_OFFSET: Final = 2**63 - 1
 CREATE_TIME: Final = 0
 APPEND_TIME: Final = 1
 
@@ -77,18 +78,43 @@ def decode_records(
     `max_decompressed_bytes` holds for each batch by itself.
     """
     found: list[Record] = []
-    for position, header in iter_headers(buffer):
-        if header.end_offset <= from_offset or (skip_control and header.is_control):
-            continue
-        if end_offset is not None and header.base_offset >= end_offset:
+    room = LAST_OFFSET if max_records is None else max_records
+    for position, header in sound_batches(buffer, from_offset, end_offset, skip_control):
+        if len(found) >= room:
             break
         for record in _iter_batch(buffer, position, header, max_decompressed_bytes):
             if record.offset < from_offset or (end_offset is not None and record.offset >= end_offset):
                 continue
-            if max_records is not None and len(found) >= max_records:
-                return found
             found.append(record)
+            if len(found) >= room:
+                break
     return found
+
+
+def sound_batches(
+    buffer: ReadBuffer, from_offset: int, end_offset: int | None, skip_control: bool
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each whole batch that may hold offsets of the range.
+
+    Damage is found before anything is left out because of what a header says: a flipped bit must not make a
+    batch look like a control batch, or like an empty one. The base offset is outside the CRC; that offsets go
+    up from batch to batch is what can be checked of it.
+    """
+    next_offset = -1
+    for position, header in iter_headers(buffer):
+        check_crc(buffer, header, position)
+        if header.base_offset < next_offset or header.last_offset_delta < 0 or header.record_count < 0:
+            raise CorruptBatch(
+                f"offsets {header.base_offset} to {header.last_offset} in {header.record_count} records,"
+                f" where {max(next_offset, 0)} is next",
+                where=f"byte {position}",
+            )
+        next_offset = header.end_offset
+        if end_offset is not None and header.base_offset >= end_offset:
+            return
+        if next_offset <= from_offset or header.record_count == 0 or (skip_control and header.is_control):
+            continue
+        yield position, header
 
 
 def encode_records(
@@ -130,69 +156,68 @@ def encode_records(
 def _iter_batch(
     buffer: ReadBuffer, position: int, header: BatchHeader, max_decompressed_bytes: int
 ) -> Iterator[Record]:
-    check_crc(buffer, header, position)
     view = memoryview(buffer)[position + HEADER_BYTES : position + header.size]
     data = decompress(header.codec, view, max_decompressed_bytes)
-    timestamp_type = APPEND_TIME if header.log_append_time else CREATE_TIME
+    where = f"batch at offset {header.base_offset}"
+    append_time = header.log_append_time
+    previous_delta = -1
     at = 0
     for _ in range(header.record_count):
-        length, start = _read_varint(data, at)
+        length, start = _read_varint(data, at, len(data))
         at = start + length
         if length < 0 or at > len(data):
-            raise CorruptBatch("record runs past the end of its batch", where=_where(header))
-        timestamp_delta, p = _read_varint(data, start + 1)
-        offset_delta, p = _read_varint(data, p)
+            raise CorruptBatch("a record runs past its batch", where=where)
+        timestamp_delta, p = _read_varint(data, start + 1, at, 64)
+        offset_delta, p = _read_varint(data, p, at)
+        if not previous_delta < offset_delta <= header.last_offset_delta:
+            raise CorruptBatch("an offset delta is out of order or beyond the batch's last", where=where)
+        previous_delta = offset_delta
         key, p = _read_bytes(data, p, at)
         value, p = _read_bytes(data, p, at)
-        header_count, p = _read_varint(data, p)
-        if not 0 <= header_count <= at - p:
-            raise CorruptBatch(f"record claims {header_count} headers", where=_where(header))
+        header_count, p = _read_varint(data, p, at)
+        if not 0 <= header_count <= (at - p) // 2:
+            raise CorruptBatch("more headers than its bytes can hold", where=where)
         headers: list[tuple[str | None, bytes | None]] = []
         for _ in range(header_count):
             name, p = _read_bytes(data, p, at)
             content, p = _read_bytes(data, p, at)
             headers.append((None if name is None else name.decode("utf-8", "replace"), content))
         if p != at:
-            raise CorruptBatch("record length does not match its fields", where=_where(header))
+            raise CorruptBatch("the record's length is not that of its fields", where=where)
         yield Record(
             header.base_offset + offset_delta,
-            header.max_timestamp if header.log_append_time else header.base_timestamp + timestamp_delta,
-            timestamp_type,
+            header.max_timestamp if append_time else header.base_timestamp + timestamp_delta,
+            APPEND_TIME if append_time else CREATE_TIME,
             key,
             value,
             tuple(headers),
         )
     if at != len(data):
-        raise CorruptBatch(f"{len(data) - at} bytes follow the last record", where=_where(header))
+        raise CorruptBatch("bytes follow the last record", where=where)
 
 
-def _where(header: BatchHeader) -> str:
-    return f"batch at offset {header.base_offset}"
-
-
-def _read_varint(data: ReadBuffer, position: int) -> tuple[int, int]:
+def _read_varint(data: ReadBuffer, position: int, end: int, bits: int = 32) -> tuple[int, int]:
     value = shift = 0
-    try:
-        while True:
-            byte = data[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
+    while position < end:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> bits:
                 break
-            shift += 7
-            if shift > 63:
-                raise CorruptBatch("varint of more than ten bytes")
-    except IndexError:
-        raise CorruptBatch("batch ends inside a varint") from None
-    return (value >> 1) ^ -(value & 1), position
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+        if shift >= bits:
+            break
+    raise CorruptBatch("a varint is longer than its type or its record")
 
 
 def _read_bytes(data: ReadBuffer, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = _read_varint(data, position)
+    length, position = _read_varint(data, position, end)
     if length == -1:
         return None, position
     if not 0 <= length <= end - position:
-        raise CorruptBatch(f"field of {length} bytes where {max(end - position, 0)} are left")
+        raise CorruptBatch("a key, value or header runs past its record")
     return bytes(data[position : position + length]), position + length
 
 

@@ -57,21 +57,22 @@ async def archive_segment(store: RetryingStore, job: ArchiveJob, scratch: str) -
             "base_offset": str(job.base_offset),
             "end_offset": str(job.end_offset),
         }
-        with open(job.log_path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            view = memoryview(mapped)
-            chunks = iter_columns(
-                view, from_offset=job.base_offset, end_offset=job.end_offset, chunk_bytes=ROW_GROUP_BYTES
-            )
-            written = write_segment(
-                path,
-                _checked(_paced(chunks, log_bytes, job.bytes_per_second), job),
-                job.base_offset,
-                job.end_offset,
-                job.epochs,
-                job.producers,
-                described,
-                zstd_level=job.zstd_level,
-            )
+        chunks = iter_columns(
+            _mapped(job.log_path),
+            from_offset=job.base_offset,
+            end_offset=job.end_offset,
+            chunk_bytes=ROW_GROUP_BYTES,
+        )
+        written = write_segment(
+            path,
+            _checked(_paced(chunks, log_bytes, job.bytes_per_second), job),
+            job.base_offset,
+            job.end_offset,
+            job.epochs,
+            job.producers,
+            described,
+            zstd_level=job.zstd_level,
+        )
         failpoints.reach("archive.converted")
         await store.put_file(layout.rows(name), path, written.index.rows_bytes)
     finally:
@@ -119,6 +120,12 @@ async def verify_segment(store: RetryingStore, layout: PartitionLayout, segment:
                 where=f"{store.url}{key}",
                 hint="what was stored is not what was sent; the segment is archived again under a new name",
             )
+
+
+def _mapped(path: str) -> memoryview:
+    """A file's bytes without reading it; the mapping lasts as long as someone looks at it."""
+    with open(path, "rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _paced(chunks: Iterator[RecordColumns], log_bytes: int, bytes_per_second: int) -> Iterator[RecordColumns]:

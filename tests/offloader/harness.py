@@ -1,0 +1,124 @@
+"""A partition with real logs, metadata and a bucket, and an offloader that the test drives round by round."""
+
+import asyncio
+import os
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from cold_tier.cache import ColdReadSettings
+from cold_tier.catalog import Catalog
+from cold_tier.layout import PartitionLayout
+from cold_tier.objects.open import StoreSettings, open_store
+from cold_tier.objects.retrying import RetryingStore, RetryPolicy
+from cold_tier.reader import ColdReader
+from hot_tier.record.batch import read_header
+from hot_tier.record.columns import NewRecord, Record, decode_records, encode_records
+from hot_tier.replication.partition import Partition
+from offloader.offloader import Offloader
+from offloader.settings import OffloadSettings
+from tests.gateway.kafka.node import Running, running_node
+
+TOPIC = "orders"
+SMALL = {"segment.bytes": "2000", "remote.storage.enable": "true"}
+QUICK = RetryPolicy(deadline_ms=500, attempt_ms=500, backoff_ms=5)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@dataclass
+class Archived:
+    running: Running
+    offloader: Offloader
+    catalog: Catalog
+    store: RetryingStore
+    clock: Clock
+    sent: list[Record] = field(default_factory=list)
+
+    @property
+    def partition(self) -> Partition:
+        return self.running.node.partitions.get(TOPIC, 0)
+
+    @property
+    def layout(self) -> PartitionLayout:
+        return PartitionLayout(TOPIC, self.partition.topic.id, 0)
+
+    async def produce(self, count: int, per_batch: int = 5) -> None:
+        partition = self.partition
+        for _ in range(0, count, per_batch):
+            first = partition.log.log_end_offset
+            records = [
+                NewRecord(self.clock.now_ms + n, b"key-%d" % n, b"value-%d " % (first + n) * 10, (("h", b"%d" % n),))
+                for n in range(per_batch)
+            ]
+            batch = encode_records(records)
+            appended = partition.append(batch, read_header(batch), self.clock())
+            waiting = partition.when_committed(appended.end_offset)
+            if waiting is not None:
+                await waiting
+            self.sent += decode_records(batch)
+
+    async def settle(self) -> None:
+        """Rounds until nothing sealed is left to archive."""
+        for _ in range(50):
+            await self.offloader.round()
+            if all(archive.backlog_bytes == 0 for archive in self.offloader):
+                return
+        raise AssertionError([archive.last_failure for archive in self.offloader])
+
+    async def read_cold(self, start: int, end: int) -> list[Record]:
+        """Records of [start, end) as the archive gives them."""
+        manifest = self.catalog.get(self.layout)
+        reader = ColdReader(self.store, ColdReadSettings())
+        records: list[Record] = []
+        offset = start
+        while offset < end:
+            data = await reader.read(manifest, offset, 1 << 16)
+            if data is None:
+                break
+            found = decode_records(data)
+            records += [record for record in found if offset <= record.offset < end]
+            offset = max([offset, *(header_end(data))])
+        await reader.close()
+        return records
+
+    async def keys(self, prefix: str = "") -> list[str]:
+        return [info.key async for info in self.store.list(prefix)]
+
+
+def header_end(data) -> list[int]:
+    from hot_tier.record.batch import iter_headers
+
+    return [header.end_offset for _, header in iter_headers(data)]
+
+
+@asynccontextmanager
+async def archived_node(
+    folder: str, settings: OffloadSettings | None = None, config: dict[str, str] | None = None, **clock_settings
+):
+    clock = clock_settings.get("clock") or Clock()
+    bucket = StoreSettings(bucket=f"file://{folder}/bucket", retry=QUICK)
+    async with AsyncExitStack() as parts:
+        running = await parts.enter_async_context(running_node(os.path.join(folder, "node"), clock=clock))
+        if TOPIC not in [topic.name for topic in running.node.image.topics()]:
+            await running.node.admin.create_topic(TOPIC, 1, 1, {**SMALL, **(config or {})})
+        store = open_store(bucket)
+        catalog = Catalog(store)
+        offloader = Offloader(
+            running.node.partitions,
+            running.node.image,
+            running.node.store,
+            catalog,
+            bucket,
+            replace(settings or OffloadSettings(), check_ms=1),
+            os.path.join(folder, "scratch"),
+            clock,
+        )
+        parts.push_async_callback(offloader.close)
+        yield Archived(running, offloader, catalog, store, clock)
+        await asyncio.sleep(0)

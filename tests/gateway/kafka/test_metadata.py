@@ -1,0 +1,140 @@
+"""Metadata over the wire: all versions, all ways to ask, and topics that come into being by being asked for."""
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from gateway.kafka.errors import ErrorCode
+from gateway.kafka.protocol.messages.api_versions import ApiVersionsRequest
+from gateway.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.gateway.kafka.node import KAFKA, running_node
+
+VERSIONS = range(14)
+
+
+def ask(*names, **fields):
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], **fields)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_topic_and_the_cluster_around_it(node, version):
+    made = await node.node.admin.create_topic("t", 3)
+    async with node.connect() as wire:
+        answer = await wire.ask(ask("t", allow_auto_topic_creation=False), version)
+        assert [(b.node_id, b.host, b.port) for b in answer.brokers] == [(0, node.host, node.port)]
+        if version >= 1:
+            assert answer.controller_id == 0
+        if version >= 2:
+            assert answer.cluster_id == node.node.cluster_id
+        (topic,) = answer.topics
+        assert (topic.name, topic.error_code, topic.is_internal) == ("t", 0, False)
+        if version >= 10:
+            assert topic.topic_id == made.id
+        assert [p.partition_index for p in topic.partitions] == [0, 1, 2]
+        for partition in topic.partitions:
+            assert (partition.error_code, partition.leader_id) == (0, 0)
+            assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ([0], [0], [])
+            if version >= 7:
+                assert partition.leader_epoch == 0
+
+
+async def test_all_topics_and_none(node):
+    for name in ("a", "b"):
+        await node.node.admin.create_topic(name, 1)
+    async with node.connect() as wire:
+
+        async def names(request, version):
+            return sorted(topic.name for topic in (await wire.ask(request, version)).topics)
+
+        assert await names(MetadataRequest(topics=[]), 0) == ["a", "b"]
+        assert await names(MetadataRequest(topics=None), 1) == ["a", "b"]
+        assert await names(MetadataRequest(topics=None), 12) == ["a", "b"]
+        assert await names(MetadataRequest(topics=[]), 1) == []
+        assert await names(MetadataRequest(topics=[]), 12) == []
+
+
+async def test_by_id(node):
+    made = await node.node.admin.create_topic("t", 1)
+    async with node.connect() as wire:
+        known = MetadataRequestTopic(topic_id=made.id, name=None)
+        unknown = MetadataRequestTopic(topic_id=UUID(int=5), name=None)
+        for version in (10, 12, 13):
+            answer = await wire.ask(MetadataRequest(topics=[known, unknown]), version)
+            found, missing = answer.topics
+            assert (found.name, found.topic_id, found.error_code) == ("t", made.id, 0)
+            assert (missing.topic_id, missing.error_code) == (UUID(int=5), ErrorCode.UNKNOWN_TOPIC_ID)
+            assert not missing.name
+
+
+async def test_an_id_changes_when_a_topic_is_made_anew(node):
+    async with node.connect() as wire:
+        first = (await wire.ask(ask("t"), 12)).topics[0].topic_id
+        await node.node.admin.delete_topic("t")
+        second = (await wire.ask(ask("t"), 12)).topics[0].topic_id
+        assert UUID(int=0) not in (first, second)
+        assert first != second
+
+
+@pytest.mark.parametrize("version", [0, 4, 12])
+async def test_a_missing_topic_is_made_if_all_agree(node, version):
+    async with node.connect() as wire:
+        answer = await wire.ask(ask("new", "new", "other"), version)
+        assert [(t.name, t.error_code, len(t.partitions)) for t in answer.topics] == [
+            ("new", 0, 1),
+            ("new", 0, 1),
+            ("other", 0, 1),
+        ]
+
+
+async def test_a_missing_topic_stays_missing_if_the_client_says_so(node):
+    async with node.connect() as wire:
+        answer = await wire.ask(ask("new", allow_auto_topic_creation=False), 12)
+        assert (answer.topics[0].name, answer.topics[0].error_code) == ("new", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assert node.node.image.find_topic("new") is None
+
+
+async def test_a_missing_topic_stays_missing_if_the_settings_say_so(tmp_path):
+    settings = replace(KAFKA, auto_create_topics=False)
+    async with running_node(str(tmp_path), settings) as running, running.connect() as wire:
+        answer = await wire.ask(ask("new"), 12)
+        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../etc", "a b", "a\0b", "é", "x" * 250])
+async def test_names_that_no_topic_may_have(node, name):
+    async with node.connect() as wire:
+        answer = await wire.ask(ask(name, "good"), 12)
+        bad, good = answer.topics
+        assert (bad.name, bad.error_code, bad.partitions) == (name, ErrorCode.INVALID_TOPIC, [])
+        assert good.error_code == 0
+        assert [topic.name for topic in node.node.image.topics()] == ["good"]
+
+
+async def test_internal_topics_are_not_made_by_asking(node):
+    async with node.connect() as wire:
+        answer = await wire.ask(ask("__consumer_offsets"), 12)
+        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_operations_are_told_when_asked_for(node):
+    await node.node.admin.create_topic("t", 1)
+    async with node.connect() as wire:
+        silent = await wire.ask(ask("t"), 8)
+        assert silent.topics[0].topic_authorized_operations == silent.cluster_authorized_operations == -(2**31)
+        told = await wire.ask(
+            ask("t", include_topic_authorized_operations=True, include_cluster_authorized_operations=True), 8
+        )
+        assert told.topics[0].topic_authorized_operations > 0
+        assert told.cluster_authorized_operations > 0
+
+
+async def test_the_versions_that_clients_are_promised(node):
+    async with node.connect() as wire:
+        for version in range(5):
+            answer = await wire.ask(ApiVersionsRequest("test", "1"), version)
+            assert answer.error_code == 0
+            ranges = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+            promised = {0: (0, 11), 1: (4, 17), 2: (1, 9), 3: (0, 13), 18: (0, 4), 21: (0, 2), 23: (2, 4)}
+            assert promised.items() <= ranges.items()
+            assert answer.finalized_features_epoch == -1

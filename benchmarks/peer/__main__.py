@@ -1,6 +1,7 @@
 """`python -m benchmarks.peer fetch` gets the jars; `… serve` runs a broker until interrupted."""
 
 import argparse
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +14,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peer", description=__doc__)
     parser.add_argument("action", choices=["fetch", "serve"])
     action = parser.parse_args().action
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if action == "fetch":
             print(f"Apache Kafka {kafka_version()}: fetching jars with Maven unless they are there already")

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.peer.jars import PeerUnavailable
 from benchmarks.peer.kafka import KafkaServer
+from benchmarks.process import wait_for
 from benchmarks.service import TierlogServer
 
 from .clients.aio import AioClient
@@ -51,6 +52,7 @@ def new_topic(client: Client) -> Callable[..., str]:
     def make(partitions: int = 1, config: dict[str, str] | None = None) -> str:
         name = f"compat-{uuid4().hex[:12]}"
         client.create_topic(name, partitions, config)
+        wait_for(lambda: client.topics().get(name) == partitions, f"{name} in the metadata", 15)
         return name
 
     return make

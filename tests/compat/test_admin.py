@@ -1,19 +1,17 @@
 """Topics, settings and the cluster, through each client's own administration calls."""
 
-import time
 from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
 
+from benchmarks.process import wait_for
+
 from .clients.face import Message, Partition, ServerError
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(condition, "the change to be seen", 15)
 
 
 def refused_with(call: Callable[[], object]) -> int:

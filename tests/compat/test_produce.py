@@ -83,5 +83,5 @@ def test_a_compacted_topic_wants_keys(client, new_topic):
     partition = Partition(new_topic(1, {"cleanup.policy": "compact"}), 0)
     with pytest.raises(ServerError) as refused:
         client.produce(partition, [Message(b"no key")])
-    assert refused.value.code == 87  # INVALID_RECORD
+    assert refused.value.code == (-1 if client.name == "aiokafka" else 87)  # INVALID_RECORD, unknown to aiokafka
     assert client.produce(partition, [Message(b"v", b"k")]) == [0]

@@ -1,8 +1,12 @@
 """kafka-python."""
 
+import queue
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
+from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -24,8 +28,10 @@ from .face import (
     Record,
     ServerError,
     Start,
+    Unsupported,
 )
 
+T = TypeVar("T")
 ASSIGNORS = {
     "range": RangePartitionAssignor,
     "roundrobin": RoundRobinPartitionAssignor,
@@ -47,6 +53,11 @@ def as_record(message) -> Record:
 
 
 class KafkaPythonMember:
+    """Polls in a thread of its own, and long: a join that a short poll cuts off starts from the beginning, and two
+    members polled in turns can go on cutting each other off."""
+
+    POLL_MS = 500
+
     def __init__(self, bootstrap: str, group: str, topics: Sequence[str], options: MemberOptions) -> None:
         self._consumer = KafkaConsumer(
             *topics,
@@ -60,11 +71,39 @@ class KafkaPythonMember:
             enable_auto_commit=options.auto_commit_ms is not None,
             auto_commit_interval_ms=options.auto_commit_ms or 5000,
         )
+        self._records: queue.SimpleQueue[Record] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._closed = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closed:
+            while not self._calls.empty():
+                call, answer = self._calls.get()
+                try:
+                    answer.set_result(call())
+                except Exception as error:
+                    answer.set_exception(error)
+            for messages in self._consumer.poll(timeout_ms=self.POLL_MS).values():
+                for message in messages:
+                    self._records.put(as_record(message))
+        self._consumer.close(timeout_ms=TIMEOUT_S * 1000)
+
+    def _call(self, function: Callable[[], T]) -> T:
+        answer: Future[T] = Future()
+        self._calls.put((function, answer))
+        with server_errors():
+            return answer.result(TIMEOUT_S)
 
     def poll(self, timeout_s: float = 0.2) -> list[Record]:
-        polled = self._consumer.poll(timeout_ms=int(timeout_s * 1000))
-        return [as_record(message) for messages in polled.values() for message in messages]
+        records: list[Record] = []
+        try:
+            records.append(self._records.get(timeout=timeout_s))
+            while True:
+                records.append(self._records.get_nowait())
+        except queue.Empty:
+            return records
 
     def assignment(self) -> frozenset[Partition]:
         return frozenset(Partition(tp.topic, tp.partition) for tp in self._consumer.assignment())
@@ -73,16 +112,14 @@ class KafkaPythonMember:
         chosen = offsets and {
             TopicPartition(*tp): OffsetAndMetadata(offset, metadata, -1) for tp, offset in offsets.items()
         }
-        with server_errors():
-            self._consumer.commit(chosen, timeout_ms=TIMEOUT_S * 1000)
+        self._call(lambda: self._consumer.commit(chosen, timeout_ms=TIMEOUT_S * 1000))
 
     def committed(self, partition: Partition) -> int | None:
-        return self._consumer.committed(TopicPartition(*partition), timeout_ms=TIMEOUT_S * 1000)
+        return self._call(lambda: self._consumer.committed(TopicPartition(*partition), timeout_ms=TIMEOUT_S * 1000))
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._consumer.close(timeout_ms=TIMEOUT_S * 1000)
+        self._closed = True
+        self._thread.join(TIMEOUT_S)
 
 
 class KafkaPythonClient:
@@ -98,6 +135,8 @@ class KafkaPythonClient:
     def produce(
         self, partition: Partition, messages: Sequence[Message], options: ProducerOptions = DEFAULT_PRODUCER
     ) -> list[int]:
+        if any(value is None for message in messages for _, value in message.headers):
+            raise Unsupported("kafka-python refuses header values of None")
         producer = KafkaProducer(
             bootstrap_servers=self._bootstrap,
             acks=options.acks,

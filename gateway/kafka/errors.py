@@ -138,8 +138,6 @@ CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
     errors.InvalidReplication: ErrorCode.INVALID_REPLICATION_FACTOR,
     errors.InvalidAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-    errors.InvalidRequest: ErrorCode.INVALID_REQUEST,
-    errors.InvalidAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     errors.InvalidConfig: ErrorCode.INVALID_CONFIG,
     errors.NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.FencedLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,

@@ -128,6 +128,11 @@ class TopicAdmin:
 
         async def attempt() -> tuple[Topic, Revision | None]:
             topic = self._image.topic(name)
+            if topic.internal:
+                raise InvalidTopicName(
+                    f"{name} belongs to the service and cannot grow",
+                    hint="what it holds is found by its partition count",
+                )
             if total <= topic.partitions:
                 raise InvalidPartitions(
                     f"topic {name} has {topic.partitions} partitions already, {total} were asked for",
@@ -170,6 +175,8 @@ class TopicAdmin:
     async def _create(self, new: NewTopic, validate_only: bool) -> Topic | TierlogError:
         try:
             check_topic_name(new.name)
+            if new.name in model.INTERNAL_TOPICS and not new.internal:
+                raise InvalidTopicName(f"{new.name} belongs to the service, which makes it when it needs it")
             if self._image.find_topic(new.name) is not None:
                 raise TopicExists(f"topic {new.name} exists already")
             parse_topic_config(new.config, self.defaults)

@@ -34,6 +34,9 @@ from hot_tier.ids import LeaderEpoch, NodeId, PartitionId, TopicId
 
 NO_NODE: Final = NodeId(-1)
 
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Kafka's names for what a service keeps for itself; nobody else makes them."""
+
 CLUSTER_KEY: Final = "cluster"
 CONTROLLER_KEY: Final = "controller"
 PRODUCER_IDS_KEY: Final = "producer-ids"

@@ -16,13 +16,14 @@ class ClusterSettings:
         metadata={"doc": "Where cluster metadata is kept: `sqlite` (one node) or `etcd://host:port[,…]`."},
     )
     num_partitions: int = field(
-        default=4, metadata={"doc": "Partitions of a topic that is made without saying how many."}
+        default=4, metadata={"doc": "Partitions of a topic that is made without saying how many.", "min": 1}
     )
     default_replication_factor: int = field(
-        default=1, metadata={"doc": "Copies of each partition of a topic that is made without saying how many."}
+        default=1,
+        metadata={"doc": "Copies of each partition of a topic that is made without saying how many.", "min": 1},
     )
     max_partitions_per_topic: int = field(
-        default=10_000, metadata={"doc": "A topic with more partitions than this is refused."}
+        default=10_000, metadata={"doc": "A topic with more partitions than this is refused.", "min": 1}
     )
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ earlier run wrote, also when an unclean stop took the end of a log. A node that 
 number takes over what the old number held.
 """
 
+import asyncio
 import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
@@ -49,12 +50,9 @@ async def take_over(store: MetadataStore, broker: BrokerInfo, now_ms: int) -> Re
 
 
 async def _write_all(store: MetadataStore, writes: Sequence[Put | Delete]) -> Revision:
-    revision = ABSENT
-    for at in range(0, len(writes), MAX_OPERATIONS):
-        written = await store.transact([], writes[at : at + MAX_OPERATIONS])
-        assert written is not None, "a transaction without comparisons cannot lose"
-        revision = written
-    return revision
+    steps = [writes[at : at + MAX_OPERATIONS] for at in range(0, len(writes), MAX_OPERATIONS)]
+    revisions = await asyncio.gather(*(store.transact([], step) for step in steps))
+    return max(revision for revision in revisions if revision is not None)
 
 
 def new_cluster_id() -> str:

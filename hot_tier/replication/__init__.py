@@ -1,1 +1,6 @@
-"""Partitions as the gateway sees them: who leads, what is committed, who waits for it."""
+"""Partitions as the gateway sees them: who leads, what is committed, who waits for it.
+
+watermark  what is committed, as a pure decision over what the replicas hold
+partition  one partition at its leader: appending, waiting for the commit, waiting for news
+table      the partitions of this node, following the cluster image
+"""

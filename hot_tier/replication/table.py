@@ -59,6 +59,10 @@ class PartitionTable:
         found = self._partitions.get((topic, partition))
         return self._open(TopicPartition(topic, PartitionId(partition))) if found is None else found
 
+    def find(self, topic: str, partition: int) -> Partition | None:
+        """The partition if it is open; one that is not has never been written to."""
+        return self._partitions.get((topic, partition))
+
     def __iter__(self) -> Iterator[Partition]:
         """Those that are open."""
         return iter(self._partitions.values())

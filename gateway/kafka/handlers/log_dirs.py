@@ -16,6 +16,7 @@ from gateway.kafka.protocol.messages.describe_log_dirs import (
 )
 from gateway.node import Node
 from hot_tier.errors import TierlogError
+from hot_tier.ids import PartitionId, TopicPartition
 
 
 def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
@@ -43,10 +44,12 @@ def _topics(asked: Mapping[str, Iterable[int]], node: Node) -> list[DescribeLogD
         found = []
         for index in partitions:
             try:
-                partition = node.partitions.get(name, index)
+                state = node.image.partition_state(TopicPartition(name, PartitionId(index)))
             except TierlogError:
                 continue
-            found.append(DescribeLogDirsPartition(index, partition.log.size_bytes, 0))
+            if node.node_id in state.replicas:
+                partition = node.partitions.find(name, index)
+                found.append(DescribeLogDirsPartition(index, partition.log.size_bytes if partition else 0))
         if found:
             topics.append(DescribeLogDirsTopic(name, found))
     return topics

@@ -55,7 +55,7 @@ async def test_minus_one_means_the_settings(metadata: Metadata) -> None:
     assert (made.partitions, made.replication_factor) == (4, 1)
 
 
-@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "__consumer_offsets", "...", "-"])
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "__mine", "...", "-"])
 async def test_good_names(metadata: Metadata, name: str) -> None:
     assert (await metadata.admin.create_topic(name, 1)).name == name
 
@@ -216,11 +216,21 @@ async def test_a_name_used_again_gets_another_id(metadata: Metadata) -> None:
     assert 0 not in (first.id.int, second.id.int)
 
 
-async def test_internal_topics_stay(metadata: Metadata) -> None:
+async def test_internal_topics_are_the_services_own(metadata: Metadata) -> None:
+    for name in ("__consumer_offsets", "__transaction_state"):
+        with pytest.raises(InvalidTopicName):
+            await metadata.admin.create_topic(name, 1)
+    assert list(metadata.image.topics()) == []
+
+
+async def test_internal_topics_stay_as_they_are(metadata: Metadata) -> None:
     await metadata.admin.create_topic("__consumer_offsets", 1, internal=True)
     with pytest.raises(InvalidTopicName):
         await metadata.admin.delete_topic("__consumer_offsets")
-    assert metadata.image.topic("__consumer_offsets").internal
+    with pytest.raises(InvalidTopicName):
+        await metadata.admin.add_partitions("__consumer_offsets", 5)
+    topic = metadata.image.topic("__consumer_offsets")
+    assert topic.internal and topic.partitions == 1
 
 
 # Growing

@@ -9,7 +9,11 @@ from hot_tier.errors import TierlogError
 
 
 class GroupError(TierlogError):
-    """Base of every refusal by a group or its coordinator."""
+    """A group or its coordinator refused."""
+
+    def __init__(self, what: str = "", *, where: str = "", hint: str = "") -> None:
+        """What the class says of itself is what happened, where there is nothing to add."""
+        super().__init__(what or type(self).__doc__ or "", where=where, hint=hint)
 
 
 # The coordinator
@@ -37,11 +41,11 @@ class NotCoordinator(GroupError):
 
 
 class InvalidGroupId(GroupError):
-    pass
+    """This cannot be the name of a group."""
 
 
 class GroupNotFound(GroupError):
-    pass
+    """There is no such group."""
 
 
 class GroupNotEmpty(GroupError):
@@ -57,7 +61,7 @@ class InconsistentProtocol(GroupError):
 
 
 class InvalidSessionTimeout(GroupError):
-    pass
+    """The session timeout is not within the bounds that the broker sets."""
 
 
 # The member
@@ -89,7 +93,7 @@ class RebalanceInProgress(GroupError):
 
 
 class OffsetMetadataTooLarge(GroupError):
-    pass
+    """The metadata of a commit is longer than the broker allows."""
 
 
 class InvalidCommitOffset(GroupError):

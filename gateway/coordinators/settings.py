@@ -1,8 +1,11 @@
 """Settings of consumer groups and of the topic that keeps their offsets. Kafka's meanings throughout."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from hot_tier.errors import SettingsError
+
+LONGEST_STRING_BYTES: Final = 0x7FFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,12 @@ class GroupSettings:
         ):
             if getattr(self, name) < 1:
                 raise SettingsError(f"groups.{name} is {getattr(self, name)}", hint="it is at least 1")
-        for name in ("initial_rebalance_delay_ms", "offset_metadata_max_bytes"):
-            if getattr(self, name) < 0:
-                raise SettingsError(f"groups.{name} is {getattr(self, name)}", hint="it is at least 0")
+        if self.initial_rebalance_delay_ms < 0:
+            raise SettingsError(
+                f"groups.initial_rebalance_delay_ms is {self.initial_rebalance_delay_ms}", hint="it is at least 0"
+            )
+        if not 0 <= self.offset_metadata_max_bytes <= LONGEST_STRING_BYTES:
+            raise SettingsError(
+                f"groups.offset_metadata_max_bytes is {self.offset_metadata_max_bytes}",
+                hint=f"it is 0 to {LONGEST_STRING_BYTES}, what a string of the offsets topic can hold",
+            )

@@ -4,5 +4,6 @@
 `messages`      requests, answers, effects and the persisted snapshot
 `member`        one member of a group
 `group`         the machine
-`subscription`  the one thing read inside a consumer's opaque metadata: its topics
+`roster`        the members, and what follows from the set of them
+`subscription`  the little that is read of consumers' otherwise opaque metadata
 """

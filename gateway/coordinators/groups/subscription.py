@@ -1,38 +1,60 @@
-"""The topics that a consumer's join metadata names.
+"""What consumers say to each other through the group: the topics they subscribe to, the partitions they are assigned.
 
-Group metadata is opaque, with one exception that Kafka makes as well: whether a group of protocol type `consumer`
-still reads a topic decides if that topic's offsets may expire or be deleted. All versions of the consumer protocol
-start alike:
+Group metadata is opaque, with the exceptions that Kafka makes as well: whether a group of protocol type `consumer`
+still reads a topic decides if that topic's offsets may expire or be deleted; and people want to see who reads what.
+All versions of the consumer protocol start alike, and later fields are not read:
 
 ```
-version i16 │ topic count i32 │ (length i16, UTF-8 bytes) × count │ … later fields, not read
+subscription   version i16 │ topics: i32 count, each a string
+assignment     version i16 │ topics: i32 count, each a string and its partitions (i32 count, each i32)
 ```
 """
 
-import struct
+from typing import Final
 
-_START = struct.Struct(">hi")  # version, topic count
-_LENGTH = struct.Struct(">h")
+from gateway.coordinators.groups.group import Group
+from gateway.coordinators.offsets_topic.buffer import ValueReader
+from hot_tier.errors import CorruptLog
+from hot_tier.ids import PartitionId, TopicPartition
 
-CONSUMER_PROTOCOL_TYPE = "consumer"
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """None when the bytes are not a consumer subscription: then nothing may be concluded from them."""
+    """None when the bytes are not a consumer's subscription: then nothing may be concluded from them."""
+    reader = ValueReader(metadata)
     try:
-        _, count = _START.unpack_from(metadata)
-        position = _START.size
-        if count < 0 or count * _LENGTH.size > len(metadata) - position:
-            return None
-        topics = set()
-        for _ in range(count):
-            (length,) = _LENGTH.unpack_from(metadata, position)
-            position += _LENGTH.size
-            name = metadata[position : position + length]
-            if length < 0 or len(name) != length:
-                return None
-            topics.add(name.decode())
-            position += length
-    except (struct.error, UnicodeDecodeError):
+        reader.int16()
+        return frozenset(reader.string() for _ in range(reader.count(2)))
+    except CorruptLog:
         return None
+
+
+def assigned_partitions(assignment: bytes) -> list[TopicPartition] | None:
+    """None when the bytes are not a consumer's assignment. No bytes are no partitions."""
+    if not assignment:
+        return []
+    reader = ValueReader(assignment)
+    try:
+        reader.int16()
+        return [
+            TopicPartition(topic, PartitionId(reader.int32()))
+            for topic in (reader.string() for _ in range(reader.count(6)))
+            for _ in range(reader.count(4))
+        ]
+    except CorruptLog:
+        return None
+
+
+def group_topics(group: Group) -> frozenset[str] | None:
+    """All that its members subscribe to, with any of their protocols; None when that cannot be told."""
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return None
+    topics: set[str] = set()
+    for member in group.roster:
+        for _, metadata in member.protocols:
+            subscribed = subscribed_topics(metadata)
+            if subscribed is None:
+                return None
+            topics |= subscribed
     return frozenset(topics)

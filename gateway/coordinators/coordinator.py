@@ -1,0 +1,313 @@
+"""The group coordinator: what the Kafka handlers, the HTTP API and the command line ask of consumer groups.
+
+Owns the life cycle and the way to a group. It leaves membership to `membership` (and the pure machine in `groups`),
+offsets to `group_offsets`, and which groups are served here to `shards`.
+
+Every call may raise CoordinatorLoading, CoordinatorNotAvailable or NotCoordinator. Calls that make or change a group
+make the offsets topic if there is none; calls that only look answer as of a group that does not exist.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from gateway.coordinators.errors import (
+    CoordinatorLoading,
+    GroupNotEmpty,
+    GroupNotFound,
+    NotCoordinator,
+    RebalanceInProgress,
+    UnknownMember,
+)
+from gateway.coordinators.group_offsets import Commit, GroupOffsets, Results, Sender
+from gateway.coordinators.groups.group import Group, Refusal
+from gateway.coordinators.groups.messages import (
+    NO_MEMBER,
+    JoinAnswer,
+    JoinRequest,
+    LeavingMember,
+    SyncAnswer,
+    SyncRequest,
+)
+from gateway.coordinators.groups.states import State
+from gateway.coordinators.membership import Membership
+from gateway.coordinators.offsets_topic.loader import LoadedGroup
+from gateway.coordinators.offsets_topic.partitioning import OFFSETS_TOPIC
+from gateway.coordinators.offsets_topic.values import CommittedOffset
+from gateway.coordinators.settings import GroupSettings
+from gateway.coordinators.shard import GroupEntry, Shard
+from gateway.coordinators.shards import Shards, check_group_id
+from hot_tier.cluster.admin import TopicAdmin
+from hot_tier.cluster.image import ClusterImage, ImageChange
+from hot_tier.cluster.model import BrokerInfo
+from hot_tier.ids import NodeId, TopicPartition
+from hot_tier.replication.table import PartitionTable
+
+_log = structlog.get_logger()
+
+
+class GroupListing(NamedTuple):
+    group_id: str
+    protocol_type: str
+    """Empty for a group whose consumers only commit."""
+    state: State
+    members: int
+
+
+class MemberDescription(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    """Empty, as is the assignment, while the group is not Stable."""
+    assignment: bytes
+
+
+class GroupDescription(NamedTuple):
+    group_id: str
+    state: State
+    protocol_type: str
+    protocol_name: str
+    """Empty while the group is not Stable."""
+    generation: int
+    members: tuple[MemberDescription, ...]
+
+
+class GroupCoordinator:
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        image: ClusterImage,
+        admin: TopicAdmin,
+        partitions: PartitionTable,
+        settings: GroupSettings,
+        clock: Callable[[], int],
+    ) -> None:
+        self._image = image
+        self._settings = settings
+        self._clock = clock
+        self.membership = Membership(settings, clock)
+        self.offsets = GroupOffsets(image, self.membership, settings, clock)
+        self.shards = Shards(
+            node_id=node_id,
+            image=image,
+            admin=admin,
+            partitions=partitions,
+            settings=settings,
+            clock=clock,
+            loaded=self._loaded,
+            unloaded=self._unloaded,
+        )
+        self._expiring: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to read groups back and returns at once; until a group is there, requests for it are put off."""
+        self.shards.open()
+        self._image.subscribe(self._image_changed)
+        self._expiring = asyncio.get_running_loop().create_task(self._expire_regularly(), name="offset retention")
+
+    async def stop(self) -> None:
+        """Everybody who waits is told to look for another coordinator. What is committed stays."""
+        self._image.unsubscribe(self._image_changed)
+        if self._expiring is not None:
+            self._expiring.cancel()
+            await asyncio.gather(self._expiring, return_exceptions=True)
+        await self.shards.close()
+        self.membership.close()
+
+    async def find(self, group_id: str) -> BrokerInfo:
+        """The broker that coordinates a group."""
+        check_group_id(group_id, may_be_empty=True)
+        return await self.shards.coordinator(group_id)
+
+    # Membership
+
+    async def join(self, group_id: str, request: JoinRequest) -> JoinAnswer:
+        shard = await self._shard_to_change(group_id)
+        entry = shard.groups.get(group_id)
+        if entry is None:
+            if request.member_id != NO_MEMBER:
+                return JoinAnswer(request.member_id, UnknownMember)
+            entry = shard.groups[group_id] = GroupEntry(group_id, shard, Group(self.membership.limits))
+        return await self.membership.join(entry, request)
+
+    async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
+        check_group_id(group_id)
+        try:
+            entry = self.shards.find_ready(group_id).groups.get(group_id)
+        except CoordinatorLoading:
+            # The rebalance that this belongs to is lost. Clients know no other answer that makes them join again.
+            return SyncAnswer(RebalanceInProgress)
+        if entry is None:
+            return SyncAnswer(UnknownMember)
+        return await self.membership.sync(entry, request)
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> Refusal:
+        check_group_id(group_id)
+        try:
+            entry = self.shards.find_ready(group_id).groups.get(group_id)
+        except CoordinatorLoading:
+            # Its session has not begun here; told to wait, a Java consumer would give up for good.
+            return None
+        if entry is None:
+            return UnknownMember
+        refusal = entry.group.heartbeat(member_id, instance_id, generation, self.membership.now_ms())
+        self.membership.carry_out(entry)
+        return refusal
+
+    def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[Refusal]:
+        """One answer for each who leaves."""
+        check_group_id(group_id)
+        entry = self.shards.find_ready(group_id).groups.get(group_id)
+        if entry is None:
+            return [UnknownMember for _ in leaving]
+        refusals = [entry.group.leave(each, self.membership.now_ms()) for each in leaving]
+        self.membership.carry_out(entry)
+        return refusals
+
+    # Offsets
+
+    async def commit(self, group_id: str, sender: Sender, commits: Mapping[TopicPartition, Commit]) -> Results:
+        """As Kafka's clients commit: an answer for each partition."""
+        shard = await self._shard_to_change(group_id, may_be_empty=True)
+        return await self.offsets.commit(shard, group_id, sender, commits)
+
+    async def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Set (offset, metadata) of a group without members, from outside; the first refusal is raised.
+
+        This is also how a group is reset: a group with members decides for itself where it goes on.
+        """
+        commits = {tp: Commit(offset, metadata=metadata) for tp, (offset, metadata) in offsets.items()}
+        results = await self.commit(group_id, Sender(), commits)
+        for error in results.values():
+            if isinstance(error, UnknownMember):
+                raise GroupNotEmpty(where=group_id, hint="stop its consumers first")
+            if error is not None:
+                raise error
+
+    def fetch_offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """What is committed; empty for a group that does not exist."""
+        check_group_id(group_id, may_be_empty=True)
+        entry = self._find(group_id)
+        return {} if entry is None else entry.offsets
+
+    async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> Results:
+        check_group_id(group_id)
+        return await self.offsets.delete(self._require(group_id), partitions)
+
+    # Groups as a whole
+
+    def list_groups(self) -> list[GroupListing]:
+        """Those coordinated here and read back; `is_loading` says if there may be more."""
+        return [
+            GroupListing(entry.group_id, entry.group.protocol_type or "", entry.group.state, len(entry.group.roster))
+            for shard in self.shards
+            if not shard.loading
+            for entry in shard.groups.values()
+            if entry.group.state is not State.DEAD
+        ]
+
+    @property
+    def is_loading(self) -> bool:
+        return any(shard.loading for shard in self.shards)
+
+    async def loaded(self) -> None:
+        await self.shards.settled()
+
+    def describe(self, group_id: str) -> GroupDescription:
+        check_group_id(group_id, may_be_empty=True)
+        group = self._require(group_id).group
+        stable = group.state is State.STABLE and group.protocol_name is not None
+        name = group.protocol_name or ""
+        return GroupDescription(
+            group_id=group_id,
+            state=group.state,
+            protocol_type=group.protocol_type or "",
+            protocol_name=name if stable else "",
+            generation=group.generation,
+            members=tuple(
+                MemberDescription(
+                    member.id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.metadata_for(name) if stable else b"",
+                    member.assignment if stable else b"",
+                )
+                for member in group.roster
+            ),
+        )
+
+    async def delete_group(self, group_id: str) -> None:
+        """A group without members, and its offsets."""
+        check_group_id(group_id, may_be_empty=True)
+        try:
+            shard = self.shards.find(group_id)
+        except NotCoordinator:
+            if self._image.find_topic(OFFSETS_TOPIC) is None:
+                raise GroupNotFound(where=group_id) from None
+            raise
+        if group_id in shard.damaged and not shard.loading:
+            await self.offsets.delete_damaged(shard, group_id)
+        else:
+            await self.offsets.delete_group(self._require(group_id))
+
+    # The way to a group
+
+    async def _shard_to_change(self, group_id: str, *, may_be_empty: bool = False) -> Shard:
+        check_group_id(group_id, may_be_empty=may_be_empty)
+        await self.shards.require_topic()
+        return self.shards.find_ready(group_id)
+
+    def _find(self, group_id: str) -> GroupEntry | None:
+        if self._image.find_topic(OFFSETS_TOPIC) is None:
+            return None
+        return self.shards.find_ready(group_id).groups.get(group_id)
+
+    def _require(self, group_id: str) -> GroupEntry:
+        entry = self._find(group_id)
+        if entry is None or entry.group.state is State.DEAD:
+            raise GroupNotFound(f"there is no group {group_id!r}")
+        return entry
+
+    # What happens by itself
+
+    def _loaded(self, shard: Shard, groups: dict[str, LoadedGroup]) -> None:
+        for group_id, loaded in groups.items():
+            if loaded.damage:
+                _log.error("stored state of a group is damaged", group=group_id, damage=loaded.damage)
+                shard.damaged[group_id] = loaded
+            else:
+                entry = shard.groups[group_id] = self._restored(shard, group_id, loaded)
+                self.membership.carry_out(entry)
+        # Topics that were deleted while nobody coordinated these groups.
+        for topic in self._image.deleted_topics():
+            self.offsets.forget_topic([shard], topic.name, topic.deleted_ms)
+
+    def _restored(self, shard: Shard, group_id: str, loaded: LoadedGroup) -> GroupEntry:
+        limits = self.membership.limits
+        if loaded.record is None:
+            return GroupEntry(group_id, shard, Group(limits), loaded.offsets)
+        group = Group.restored(loaded.record.snapshot, limits, self.membership.now_ms())
+        since_ms = 0 if loaded.record.snapshot.members else max(loaded.record.state_ms, 0)
+        return GroupEntry(group_id, shard, group, loaded.offsets, empty_since_ms=since_ms)
+
+    def _unloaded(self, shard: Shard) -> None:
+        for entry in list(shard.groups.values()):
+            if entry.group.state is not State.DEAD:
+                self.membership.end(entry, NotCoordinator)
+        shard.groups.clear()
+
+    def _image_changed(self, change: ImageChange) -> None:
+        for name, (before, after) in change.topics.items():
+            if before is not None and (after is None or after.id != before.id):
+                self.offsets.forget_topic(self.shards, name, self._clock())
+
+    async def _expire_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.offsets_retention_check_interval_ms / 1000)
+            await self.offsets.expire([shard for shard in self.shards if not shard.loading])

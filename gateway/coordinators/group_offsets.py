@@ -1,0 +1,233 @@
+"""Commits, deletes and expires the offsets of groups. A change is applied when its record is committed, in log order.
+
+So what a group shows never goes back but by what a client commits: an offset that anybody could read survives a
+crash, and a deletion wins over the commits before it. Changes are applied by the writer's callbacks, not by whoever
+waits for them: a client that goes away changes nothing.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from gateway.coordinators.errors import (
+    CoordinatorNotAvailable,
+    GroupNotEmpty,
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    InvalidCommitOffset,
+    OffsetMetadataTooLarge,
+)
+from gateway.coordinators.groups.group import Group
+from gateway.coordinators.groups.messages import NO_GENERATION, NO_MEMBER
+from gateway.coordinators.groups.states import State
+from gateway.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE, group_topics
+from gateway.coordinators.membership import Membership, refusal_of
+from gateway.coordinators.offsets_topic.keys import GroupKey, OffsetKey, write_key
+from gateway.coordinators.offsets_topic.values import CommittedOffset, write_offset
+from gateway.coordinators.offsets_topic.writer import KeyValue
+from gateway.coordinators.retention import expired_offsets
+from gateway.coordinators.settings import GroupSettings
+from gateway.coordinators.shard import GroupEntry, Shard
+from hot_tier.cluster.image import ClusterImage
+from hot_tier.errors import TierlogError, UnknownPartition, UnknownTopic
+from hot_tier.ids import TopicPartition
+
+Results = dict[TopicPartition, TierlogError | None]
+
+
+class Commit(NamedTuple):
+    """What a client commits for one partition: the offset it wants to go on from."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class Sender(NamedTuple):
+    """Who commits. The default is nobody in particular: a consumer outside group management, or an operator."""
+
+    member_id: str = NO_MEMBER
+    generation: int = NO_GENERATION
+    instance_id: str | None = None
+
+
+class GroupOffsets:
+    def __init__(
+        self, image: ClusterImage, membership: Membership, settings: GroupSettings, clock: Callable[[], int]
+    ) -> None:
+        self._image = image
+        self._membership = membership
+        self._settings = settings
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self.commits = 0
+        self.expirations = 0
+
+    async def commit(
+        self, shard: Shard, group_id: str, sender: Sender, commits: Mapping[TopicPartition, Commit]
+    ) -> Results:
+        entry = shard.groups.get(group_id)
+        if entry is None:
+            if sender.generation >= 0:
+                return dict.fromkeys(commits, IllegalGeneration(where=group_id))
+            entry = GroupEntry(group_id, shard, Group(self._membership.limits))
+        refusal = entry.group.commit(sender.member_id, sender.instance_id, sender.generation, self._membership.now_ms())
+        self._membership.carry_out(entry)
+        if refusal is not None:
+            return dict.fromkeys(commits, refusal(where=group_id))
+        results: Results = {tp: self._check(tp, commit) for tp, commit in commits.items()}
+        now_ms = self._clock()
+        accepted = {
+            tp: CommittedOffset(*commits[tp], commit_ms=now_ms) for tp, error in results.items() if error is None
+        }
+        if accepted:
+            shard.groups[group_id] = entry
+            failure = await self._write_commits(entry, accepted)
+            if failure is not None:
+                results.update(dict.fromkeys(accepted, refusal_of(failure)(str(failure), where=group_id)))
+        return results
+
+    def _write_commits(
+        self, entry: GroupEntry, accepted: Mapping[TopicPartition, CommittedOffset]
+    ) -> asyncio.Future[TierlogError | None]:
+        told: asyncio.Future[TierlogError | None] = self._loop.create_future()
+        entry.in_flight.update(accepted.keys())
+
+        def done(error: TierlogError | None) -> None:
+            entry.in_flight -= Counter(accepted.keys())
+            if error is None:
+                entry.offsets.update(accepted)
+                self.commits += len(accepted)
+            entry.shard.drop_if_vacant(entry)
+            if not told.done():
+                told.set_result(error)
+
+        records = [(_offset_key(entry.group_id, tp), write_offset(value)) for tp, value in accepted.items()]
+        entry.shard.writer.write(records, done)
+        return told
+
+    def _check(self, tp: TopicPartition, commit: Commit) -> TierlogError | None:
+        topic = self._image.find_topic(tp.topic)
+        if topic is None:
+            return UnknownTopic(f"there is no topic {tp.topic!r}")
+        if not 0 <= tp.partition < topic.partitions:
+            return UnknownPartition(f"topic {tp.topic!r} has the partitions 0 to {topic.partitions - 1}", where=str(tp))
+        if commit.offset < 0:
+            return InvalidCommitOffset(f"offset {commit.offset} cannot be committed", where=str(tp))
+        limit = self._settings.offset_metadata_max_bytes
+        if len(commit.metadata.encode()) > limit:
+            return OffsetMetadataTooLarge(f"the metadata of a commit has at most {limit} bytes", where=str(tp))
+        return None
+
+    # Deleting
+
+    async def delete(self, entry: GroupEntry, asked: Collection[TopicPartition]) -> Results:
+        """Of partitions that no member reads. An offset that is not there is as good as deleted."""
+        kept: Collection[TopicPartition] = ()
+        if entry.group.state is not State.EMPTY:
+            if entry.group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+                raise GroupNotEmpty(where=entry.group_id)
+            topics = group_topics(entry.group)
+            kept = [tp for tp in asked if topics is None or tp.topic in topics]
+        results: Results = {
+            tp: GroupSubscribedToTopic(where=f"{entry.group_id}, {tp}") if tp in kept else None for tp in asked
+        }
+        gone = [tp for tp, error in results.items() if error is None and _has(entry, tp)]
+        if gone:
+            failure = await self._forget(entry, gone)
+            if failure is not None:
+                results.update(dict.fromkeys(gone, refusal_of(failure)(str(failure), where=entry.group_id)))
+        return results
+
+    async def delete_group(self, entry: GroupEntry) -> None:
+        """With all it holds. Nobody can join it from the moment this is asked."""
+        group, snapshot = entry.group, entry.group.snapshot()
+        if group.state is not State.EMPTY:
+            raise GroupNotEmpty(where=entry.group_id, hint="stop its consumers first")
+        self._membership.end(entry, CoordinatorNotAvailable)
+        failure = await self._forget(entry, {*entry.offsets, *entry.in_flight}, with_group=True)
+        if failure is not None:
+            # Nothing was deleted, so it goes on as it was.
+            entry.group = Group.restored(snapshot, self._membership.limits, self._membership.now_ms())
+            raise refusal_of(failure)(f"not deleted: {failure}", where=entry.group_id)
+
+    async def delete_damaged(self, shard: Shard, group_id: str) -> None:
+        damaged = shard.damaged[group_id]
+        entry = GroupEntry(group_id, shard, Group(self._membership.limits), damaged.offsets)
+        failure = await self._forget(entry, list(damaged.offsets), with_group=True, more_keys=damaged.unreadable)
+        if failure is not None:
+            raise refusal_of(failure)(f"not deleted: {failure}", where=group_id)
+        shard.damaged.pop(group_id, None)
+
+    def forget_topic(self, shards: Iterable[Shard], topic: str, until_ms: int) -> None:
+        """A deleted topic takes its offsets along, or the next topic of that name would be read from them on."""
+        for shard in shards:
+            for entry in shard.groups.values():
+                gone = {
+                    tp for tp, offset in entry.offsets.items() if tp.topic == topic and offset.commit_ms <= until_ms
+                }
+                gone |= {tp for tp in entry.in_flight if tp.topic == topic}
+                if gone:
+                    self._forget(entry, gone)
+
+    async def expire(self, shards: Iterable[Shard]) -> None:
+        """Give up what is past its retention, and groups that hold nothing any more. What fails is tried next time."""
+        retention_ms = self._settings.offsets_retention_minutes * 60_000
+        for shard in shards:
+            for entry in list(shard.groups.values()):
+                if entry.in_flight:
+                    continue
+                gone = expired_offsets(entry.group, entry.empty_since_ms, entry.offsets, retention_ms, self._clock())
+                ends = len(gone) == len(entry.offsets) and _is_idle(entry)
+                if (gone or ends) and await self._forget(entry, gone, with_group=ends) is None:
+                    self.expirations += len(gone)
+            await asyncio.sleep(0)
+
+    def _forget(
+        self,
+        entry: GroupEntry,
+        gone: Collection[TopicPartition],
+        *,
+        with_group: bool = False,
+        more_keys: Iterable[bytes] = (),
+    ) -> asyncio.Future[TierlogError | None]:
+        told: asyncio.Future[TierlogError | None] = self._loop.create_future()
+
+        def done(error: TierlogError | None) -> None:
+            if error is None:
+                for tp in gone:
+                    entry.offsets.pop(tp, None)
+                if with_group and not entry.offsets:
+                    self._remove_idle(entry)
+            if not told.done():
+                told.set_result(error)
+
+        keys = [_offset_key(entry.group_id, tp) for tp in gone]
+        if with_group:
+            keys.append(write_key(GroupKey(entry.group_id)))
+        tombstones: list[KeyValue] = [(key, None) for key in {*keys, *more_keys}]
+        entry.shard.writer.write(tombstones, done)
+        return told
+
+    def _remove_idle(self, entry: GroupEntry) -> None:
+        """Unless somebody has joined or committed while its tombstones were being written."""
+        if entry.shard.groups.get(entry.group_id) is not entry:
+            return
+        if entry.group.state is State.DEAD:
+            del entry.shard.groups[entry.group_id]
+        elif _is_idle(entry):
+            del entry.shard.groups[entry.group_id]
+            self._membership.end(entry, CoordinatorNotAvailable)
+
+
+def _is_idle(entry: GroupEntry) -> bool:
+    return entry.group.state is State.EMPTY and not entry.group.roster.pending and not entry.in_flight
+
+
+def _has(entry: GroupEntry, tp: TopicPartition) -> bool:
+    return tp in entry.offsets or tp in entry.in_flight
+
+
+def _offset_key(group_id: str, tp: TopicPartition) -> bytes:
+    return write_key(OffsetKey(group_id, tp.topic, tp.partition))

@@ -1,0 +1,36 @@
+"""When committed offsets are given up. Pure: a group as it is and the time in, the partitions to forget out.
+
+- While a group has members, what they subscribe to is kept for ever; of a `consumer` group in Stable, offsets of topics
+  that nobody subscribes to any more go `retention_ms` after their last commit.
+- A group that had members keeps its offsets for `retention_ms` after the last one left, or after the commit if that was
+  later: somebody resets offsets of a group that is down.
+- A group that never had members keeps an offset for `retention_ms` after its last commit.
+"""
+
+from collections.abc import Mapping
+
+from gateway.coordinators.groups.group import Group
+from gateway.coordinators.groups.states import State
+from gateway.coordinators.groups.subscription import group_topics
+from gateway.coordinators.offsets_topic.values import CommittedOffset
+from hot_tier.ids import TopicPartition
+
+
+def expired_offsets(
+    group: Group,
+    empty_since_ms: int,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    retention_ms: int,
+    now_ms: int,
+) -> list[TopicPartition]:
+    """`empty_since_ms` counts only for a group that is Empty; 0 when it never had members."""
+    oldest_ms = now_ms - retention_ms
+    if group.state is State.EMPTY:
+        if empty_since_ms > oldest_ms:
+            return []
+        return [tp for tp, offset in offsets.items() if offset.commit_ms <= oldest_ms]
+    if group.state is State.STABLE:
+        topics = group_topics(group)
+        if topics is not None:
+            return [tp for tp, offset in offsets.items() if tp.topic not in topics and offset.commit_ms <= oldest_ms]
+    return []

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from cold_tier.objects.store import Buffer
 from hot_tier.ids import LeaderEpoch, Offset
 from hot_tier.record.batch import iter_headers, write_batch
 from hot_tier.record.columns import RecordColumns, encode_batches
@@ -37,21 +38,24 @@ class Run:
 
 def make_run(columns: RecordColumns | None, first_offset: Offset, end_offset: Offset, epoch: LeaderEpoch) -> Run:
     """`epoch` is that of the last offset, for the batch without records; None where there are no records at all."""
-    data = encode_batches(columns) if columns is not None else bytearray()
+    parts: list[Buffer] = [encode_batches(columns)] if columns is not None else []
     covered = int(columns.offsets[-1]) + 1 if columns is not None else first_offset
     while covered < end_offset:
         delta = min(end_offset - covered - 1, _MAX_DELTA)
-        data += write_batch(
-            b"",
-            codec=0,
-            record_count=0,
-            last_offset_delta=delta,
-            base_timestamp=-1,
-            max_timestamp=-1,
-            base_offset=covered,
-            leader_epoch=epoch,
+        parts.append(
+            write_batch(
+                b"",
+                codec=0,
+                record_count=0,
+                last_offset_delta=delta,
+                base_timestamp=-1,
+                max_timestamp=-1,
+                base_offset=covered,
+                leader_epoch=epoch,
+            )
         )
         covered += delta + 1
+    data = parts[0] if len(parts) == 1 else b"".join(parts)
     found = list(iter_headers(data))
     return Run(
         memoryview(data).toreadonly(),

@@ -1,0 +1,96 @@
+"""What a bucket holds, found from the bucket alone: topics, their partitions, their own descriptions."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from cold_tier.errors import CorruptObject
+from cold_tier.layout import ROOT, PartitionLayout, parse_topic_folder
+from cold_tier.objects.retrying import RetryingStore
+from hot_tier.ids import PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """The topic as its broker last wrote it down."""
+
+    name: str
+    id: UUID
+    partitions: int
+    replication_factor: int
+    config: dict[str, str]
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedTopic:
+    name: str
+    id: UUID
+    layouts: tuple[PartitionLayout, ...]
+    """Of the partitions that have a manifest."""
+    description_key: str | None
+    """The newest description; None where there is none."""
+
+
+async def find_topics(store: RetryingStore, topic: str | None = None) -> list[ArchivedTopic]:
+    """Every topic with something archived, in the order of names; only `topic`, in all its lives, if given."""
+    partitions: dict[tuple[str, UUID], set[int]] = {}
+    descriptions: dict[tuple[str, UUID], str] = {}
+    async for info in store.list(ROOT):
+        parsed = parse_topic_folder(info.key)
+        if parsed is None or topic not in (None, parsed[0]):
+            continue
+        key, folder = (parsed[0], parsed[1]), parsed[2].split("/")
+        found = partitions.setdefault(key, set())
+        if folder[0] == "topic":
+            # Names count down: the least is the newest.
+            descriptions[key] = min(descriptions.get(key, info.key), info.key)
+        elif folder[0].isdecimal() and folder[1] == "manifest":
+            found.add(int(folder[0]))
+    return [
+        ArchivedTopic(
+            name,
+            topic_id,
+            tuple(PartitionLayout(name, topic_id, PartitionId(number)) for number in sorted(numbers)),
+            descriptions.get((name, topic_id)),
+        )
+        for (name, topic_id), numbers in sorted(partitions.items())
+    ]
+
+
+async def describe(store: RetryingStore, topic: ArchivedTopic) -> TopicDescription:
+    """What the newest description says; CorruptObject where there is none or it cannot be read."""
+    where = f"{store.url}{topic.description_key or topic.name}"
+    if topic.description_key is None:
+        raise CorruptObject("the bucket has no description of this topic", where=where)
+    data = await store.get(topic.description_key)
+    try:
+        found: dict[str, Any] = orjson.loads(data)
+        description = TopicDescription(
+            str(found["name"]),
+            UUID(found["id"]),
+            int(found["partitions"]),
+            int(found["replication_factor"]),
+            {str(name): str(value) for name, value in found["config"].items()},
+            int(found["created_ms"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptObject(f"the description of this topic cannot be read: {error}", where=where) from error
+    if (description.name, description.id) != (topic.name, topic.id):
+        raise CorruptObject("describes another topic than its name says", where=where)
+    return description
+
+
+async def newest_lives(store: RetryingStore, topics: list[ArchivedTopic]) -> AsyncIterator[TopicDescription]:
+    """Of topics deleted and made again under one name, the one made last."""
+    lives: dict[str, TopicDescription] = {}
+    for description in await asyncio.gather(*(describe(store, topic) for topic in topics)):
+        known = lives.get(description.name)
+        if known is None or known.created_ms < description.created_ms:
+            lives[description.name] = description
+    for description in lives.values():
+        yield description

@@ -189,6 +189,18 @@ class GroupCoordinator:
             if error is not None:
                 raise error
 
+    async def move_offset(self, group_id: str, tp: TopicPartition, expected: int | None, offset: int) -> bool:
+        """Commit for a group without members only if nobody else has: its offset is `expected`, none is under way."""
+        shard = await self._shard_to_change(group_id)
+        entry = shard.groups.get(group_id)
+        held = None if entry is None else entry.offsets.get(tp)
+        if (held.offset if held is not None else None) != expected or (entry is not None and entry.in_flight[tp]):
+            return False
+        kept = "" if held is None else held.metadata
+        # No step of the loop lies between the look and the write.
+        results = await self.offsets.commit(shard, group_id, Sender(), {tp: Commit(offset, metadata=kept)})
+        return results[tp] is None
+
     def fetch_offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """What is committed; empty for a group that does not exist."""
         check_group_id(group_id, may_be_empty=True)

@@ -7,7 +7,7 @@
     image        that metadata in memory
     logs         the data directory, recovered if the last stop was unclean
     partitions   what this node serves; follows the image
-    groups       consumer groups; read back from `__consumer_offsets` as they are asked for
+    groups       consumer groups, read back from `__consumer_offsets` while the rest goes on
     servers      Kafka and HTTP begin to listen: from here on clients are answered
 
 Stopping goes the other way round: no new connections, requests in flight are answered, groups and partitions let go
@@ -128,7 +128,16 @@ class Broker:
 
         admin = TopicAdmin(store, image, defaults=settings.topic, settings=settings.cluster, clock=now_ms)
         quotas = Quotas(image)
-        groups = GroupCoordinator()
+        groups = GroupCoordinator(
+            node_id=node_id,
+            image=image,
+            admin=admin,
+            partitions=partitions,
+            settings=settings.groups,
+            clock=now_ms,
+        )
+        groups.start()
+        parts.push_async_callback(groups.stop)
         self.node = Node(
             node_id=node_id,
             cluster_id=image.cluster_id,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 
 import uvloop
 
+from gateway.coordinators.coordinator import GroupCoordinator
+from gateway.coordinators.settings import GroupSettings
 from gateway.fetch.reader import Reader
 from gateway.kafka.server import KafkaServer
 from gateway.kafka.settings import KafkaSettings
@@ -30,6 +32,7 @@ from tests.gateway.kafka.wire import Wire, free_port
 
 NODE_ID = NodeId(0)
 KAFKA = KafkaSettings(port=0)
+GROUPS = GroupSettings(initial_rebalance_delay_ms=0, offsets_topic_partitions=4)
 
 
 def now_ms() -> int:
@@ -59,7 +62,13 @@ class Running:
 
 
 @asynccontextmanager
-async def running_node(directory: str, kafka: KafkaSettings = KAFKA, flush: str = "commit", clock=now_ms):
+async def running_node(
+    directory: str,
+    kafka: KafkaSettings = KAFKA,
+    flush: str = "commit",
+    clock=now_ms,
+    groups: GroupSettings = GROUPS,
+):
     listener = free_port()
     host, port = listener.getsockname()
     log_settings = LogSettings(data_dir=directory, flush=flush, min_free_bytes=0)
@@ -80,17 +89,23 @@ async def running_node(directory: str, kafka: KafkaSettings = KAFKA, flush: str 
         partitions = PartitionTable(image, logs, NODE_ID, defaults)
         partitions.open()
         parts.callback(partitions.close)
+        admin = TopicAdmin(store, image, defaults=defaults, settings=cluster, clock=clock)
+        coordinator = GroupCoordinator(
+            node_id=NODE_ID, image=image, admin=admin, partitions=partitions, settings=groups, clock=clock
+        )
+        coordinator.start()
+        parts.push_async_callback(coordinator.stop)
         node = Node(
             node_id=NODE_ID,
             cluster_id=image.cluster_id,
             kafka=kafka,
             store=store,
             image=image,
-            admin=TopicAdmin(store, image, defaults=defaults, settings=cluster, clock=clock),
+            admin=admin,
             partitions=partitions,
             logs=logs,
             reader=Reader(),
-            groups=None,
+            groups=coordinator,
             quotas=Quotas(image),
             quota_admin=QuotaAdmin(store, image),
             producer_ids=ProducerIds(store),

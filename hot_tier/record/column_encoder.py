@@ -14,7 +14,7 @@ from hot_tier.record import kernels
 from hot_tier.record.batch import HEADER_BYTES, HeaderFields, write_batch, write_header
 from hot_tier.record.column_decoder import HEADERS_TYPE, Int32s, Uint8s, pooled
 from hot_tier.record.compression import compress
-from hot_tier.record.records import APPEND_TIME
+from hot_tier.record.records import APPEND_TIME, LAST_OFFSET
 
 if TYPE_CHECKING:
     from hot_tier.record.columns import RecordColumns
@@ -63,7 +63,8 @@ class Encoder:
         """Where a batch that begins with `first_row` ends, so that it stays near `batch_bytes`."""
         bytes_before, offsets = self._bytes_before, self._columns.offsets
         by_bytes = np.searchsorted(bytes_before, bytes_before[first_row] + batch_bytes, "right") - 1
-        by_delta = np.searchsorted(offsets, offsets[first_row] + MAX_OFFSET_DELTA, "right")
+        last_offset = min(int(offsets[first_row]) + MAX_OFFSET_DELTA, LAST_OFFSET)
+        by_delta = np.searchsorted(offsets, last_offset, "right")
         return max(first_row + 1, int(min(by_bytes, by_delta)))
 
     def most_bytes(self, first_row: int, end_row: int) -> int:

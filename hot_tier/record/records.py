@@ -100,17 +100,18 @@ def sound_batches(
     batch look like a control batch, or like an empty one. The base offset is outside the CRC; that offsets go
     up from batch to batch is what can be checked of it.
     """
-    next_offset = -1
+    next_offset = 0
     for position, header in iter_headers(buffer):
         check_crc(buffer, header, position)
-        if header.base_offset < next_offset or header.last_offset_delta < 0 or header.record_count < 0:
+        base_offset, batch_end = header.base_offset, header.end_offset
+        if not next_offset <= base_offset < batch_end <= LAST_OFFSET or header.record_count < 0:
             raise CorruptBatch(
-                f"offsets {header.base_offset} to {header.last_offset} in {header.record_count} records,"
-                f" where {max(next_offset, 0)} is next",
+                f"{header.record_count} records with offsets {base_offset} to {header.last_offset},"
+                f" where {next_offset} is next",
                 where=f"byte {position}",
             )
-        next_offset = header.end_offset
-        if end_offset is not None and header.base_offset >= end_offset:
+        next_offset = batch_end
+        if end_offset is not None and base_offset >= end_offset:
             return
         if next_offset <= from_offset or header.record_count == 0 or (skip_control and header.is_control):
             continue

@@ -91,6 +91,8 @@ def validate_produced(batch: memoryview, limits: BatchLimits, now_ms: int) -> Ba
     if limits.depth == "full":
         max_timestamp = _walk(batch, header, limits, least, greatest)
         if max_timestamp != header.max_timestamp:
+            if batch.readonly:
+                raise CorruptBatch(f"the greatest timestamp is {max_timestamp}, not {header.max_timestamp}")
             set_max_timestamp(batch, header, max_timestamp)
             return read_header(batch)
     return header

@@ -27,7 +27,7 @@ from gateway.node import Node
 from gateway.record_stream import RecordStream
 from hot_tier.cluster.admin import NAME_LIMIT, check_topic_name
 from hot_tier.cluster.model import Topic
-from hot_tier.errors import InvalidTopicName, OffsetOutOfRange, TierlogError, TopicExists
+from hot_tier.errors import InvalidTopicName, OffsetOutOfRange, TopicExists
 from hot_tier.ids import Offset, TopicId, TopicPartition
 from hot_tier.record.batch import read_header
 from hot_tier.record.records import NewRecord, Record, encode_records
@@ -117,10 +117,10 @@ class DeadLetters:
 
     # What consumers read
 
-    async def group_position(self, group: str, partition: Partition) -> int:
+    def group_position(self, group: str, partition: Partition) -> int:
         """Where the group reads next: its committed offset, or the log start if there is none in the log."""
         log = partition.log
-        committed = await self._committed(group, partition)
+        committed = self._committed(group, partition)
         if committed is None or not log.log_start_offset <= committed <= log.log_end_offset:
             return log.log_start_offset
         return committed
@@ -161,7 +161,7 @@ class DeadLetters:
             topic = self._node.image.find_topic_by_id(topic_id)
             if topic is None:
                 continue
-            position = await self.group_position(group, self._node.partitions.get(topic.name, number))
+            position = self.group_position(group, self._node.partitions.get(topic.name, number))
             found += [
                 (topic_id, number, offset, failure)
                 for offset, failure in sorted(tally.failures.items())
@@ -188,7 +188,7 @@ class DeadLetters:
         if copies is not None and offset in copies.offsets:
             return Counted(limit, limit, await self._set_aside(group, partition, offset, reason))
         await self._read(partition, offset)
-        position = await self.group_position(group, partition)
+        position = self.group_position(group, partition)
         now_ms = self._node.clock()
         tally = await self._failed.change(
             group,
@@ -303,7 +303,7 @@ class DeadLetters:
         log = partition.log
         if log.log_start_offset <= offset < partition.last_stable_offset:
             stream = RecordStream(self._node, partition, offset, offset + 1)
-            chunk = await stream.next(max_bytes=1)
+            chunk = await stream.next(1)
             records = [] if chunk is None else await chunk.records(1)
             if records:
                 return records[0]
@@ -311,23 +311,31 @@ class DeadLetters:
 
     # The group's offset
 
-    async def _committed(self, group: str, partition: Partition) -> int | None:
-        raise NotImplementedError
+    def _committed(self, group: str, partition: Partition) -> int | None:
+        held = self._node.groups.fetch_offsets(group).get(partition.tp)
+        return None if held is None else held.offset
 
     async def _move_on(self, group: str, partition: Partition, copies: _Copies) -> int | None:
         """Commit past the dead-lettered records that the group would read next. Its committed offset then."""
-        committed = await self._committed(group, partition)
-        position = await self.group_position(group, partition)
-        end = position
-        stream = RecordStream(self._node, partition, position, partition.last_stable_offset)
-        while end == stream.position and (chunk := await stream.next()) is not None:
-            for record in await chunk.records():
-                if record.offset not in copies.offsets:
-                    break
-                end = record.offset + 1
-            else:
-                end = chunk.next_offset
-        raise NotImplementedError
+        committed = self._committed(group, partition)
+        end = start = self.group_position(group, partition)
+        stream = RecordStream(self._node, partition, start, partition.last_stable_offset)
+        while (chunk := await stream.next()) is not None:
+            records = await chunk.records()
+            others = [record.offset for record in records if record.offset not in copies.offsets]
+            passed = [record.offset for record in records if not others or record.offset < others[0]]
+            end = passed[-1] + 1 if passed else end
+            if others:
+                break
+        if end > start:
+            try:
+                await self._node.groups.move_offset(group, partition.tp, committed, end)
+            except GroupError as error:
+                # The record is set aside and will be left out; the offset follows with the next one.
+                _log.warning(
+                    "offset not moved past a dead letter", group=group, where=str(partition.tp), error=str(error)
+                )
+        return self._committed(group, partition)
 
     def _session(self, group: str, partition: Partition) -> _Session:
         key = (group, partition.tp)

@@ -11,8 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 from gateway.fetch.reader import Isolation
 from gateway.node import Node
 from hot_tier.errors import BatchTooLarge, CorruptBatch, CorruptLog, UnsupportedBatch
-from hot_tier.ids import Offset
-from hot_tier.record.batch import ReadBuffer, iter_headers
+from hot_tier.record.batch import ReadBuffer, check_crc, iter_headers
 from hot_tier.record.columns import RecordColumns, decode_batches
 from hot_tier.record.records import Record, decode_records
 from hot_tier.replication.partition import Partition
@@ -59,31 +58,52 @@ class Chunk(NamedTuple):
 class RecordStream:
     """From `position` up to `end_offset`, which lies at or below the last stable offset."""
 
-    def __init__(self, node: Node, partition: Partition, start: int, end_offset: int) -> None:
+    def __init__(
+        self, node: Node, partition: Partition, start: int, end_offset: int, *, max_bytes: int | None = None
+    ) -> None:
+        """`max_bytes`: stop before a batch that would go beyond it, unless it is the first."""
         self._reader = node.reader
         self._partition = partition
+        self._max_bytes = max_bytes
         self.position = start
         self.end_offset = end_offset
         self.read_bytes = 0
 
-    async def next(self, max_bytes: int = CHUNK_BYTES) -> Chunk | None:
-        """None at the end. At least one whole batch, whatever its size."""
-        while self.position < self.end_offset:
-            offset = Offset(self.position)
-            fetched = self._reader.read_now(self._partition, offset, max_bytes, Isolation.READ_COMMITTED)
-            if fetched is None:
-                fetched = await self._reader.read(self._partition, offset, max_bytes, Isolation.READ_COMMITTED)
-            buffer = fetched.records
-            next_offset = self.position
-            count = 0
-            for _, header in iter_headers(buffer):
+    async def next(self, chunk_bytes: int = CHUNK_BYTES) -> Chunk | None:
+        """About `chunk_bytes`, one batch at least. None at the end, or where `max_bytes` ends.
+
+        A chunk ends before the first damaged batch; CorruptLog is raised when that one is next.
+        """
+        if self.position >= self.end_offset:
+            return None
+        room = None if self._max_bytes is None else self._max_bytes - self.read_bytes
+        located = self._reader.locate(
+            self._partition,
+            self.position,
+            chunk_bytes if room is None else max(1, min(chunk_bytes, room)),
+            Isolation.READ_COMMITTED,
+        )
+        if located.found is None or (room is not None and self.read_bytes and located.size > room):
+            return None
+        fetched = self._reader.take_now(located) or await self._reader.take(located)
+        buffer = memoryview(fetched.records)
+        next_offset = self.position
+        size = count = 0
+        try:
+            for position, header in iter_headers(buffer):
+                check_crc(buffer, header, position)
+                size = position + header.size
                 if header.end_offset > self.position:
                     next_offset = header.end_offset
                     count += header.record_count
+        except CorruptBatch as error:
             if next_offset == self.position:
-                return None
-            chunk = Chunk(buffer, self.position, self.end_offset, min(next_offset, self.end_offset), count)
-            self.position = chunk.next_offset
-            self.read_bytes += len(buffer)
-            return chunk
-        return None
+                raise CorruptLog(error.what, where=f"{self._partition.tp}, offset {self.position}") from None
+        if next_offset == self.position:
+            raise CorruptLog(
+                "no whole batch where one should be", where=f"{self._partition.tp}, offset {self.position}"
+            )
+        chunk = Chunk(buffer[:size], self.position, self.end_offset, min(next_offset, self.end_offset), count)
+        self.position = chunk.next_offset
+        self.read_bytes += size
+        return chunk

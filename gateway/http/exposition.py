@@ -20,6 +20,8 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from hot_tier.errors import TierlogError
+
 if TYPE_CHECKING:
     from gateway.http.api import Api
     from gateway.kafka.server import KafkaServer
@@ -108,7 +110,27 @@ def _by_topic(name: str, text: str, values: dict[str, int]) -> Metric:
 
 
 def _groups(api: "Api") -> Iterator[Metric]:
-    return iter(())
+    labels = ["group", "topic", "partition"]
+    offsets = GaugeMetricFamily("tierlog_group_committed_offset", "The offset to read next.", labels=labels)
+    lag = GaugeMetricFamily("tierlog_group_lag_records", "Committed records not yet read.", labels=labels)
+    members = GaugeMetricFamily("tierlog_group_members", "Members that joined through Kafka.", labels=["group"])
+    node = api.node
+    for listed in node.groups.list_groups():
+        members.add_metric([listed.group_id], listed.members)
+        try:
+            committed = node.groups.fetch_offsets(listed.group_id)
+        except TierlogError:
+            continue
+        for tp, held in committed.items():
+            values = [listed.group_id, tp.topic, str(tp.partition)]
+            offsets.add_metric(values, held.offset)
+            try:
+                partition = node.partitions.get(tp.topic, tp.partition)
+            except TierlogError:
+                continue
+            position = max(held.offset, partition.log.log_start_offset)
+            lag.add_metric(values, max(0, partition.high_watermark - position))
+    yield from (members, offsets, lag)
 
 
 def _http(api: "Api") -> Iterator[Metric]:

@@ -27,6 +27,7 @@ TOPIC_NAME_SCHEMA: Final[Mapping[str, Any]] = {
     "examples": ["orders"],
 }
 GROUP_NAME_MAX: Final = 249
+CLIENT_ID_MAX: Final = 249
 GROUP_NAME_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "string",
     "minLength": 1,
@@ -79,6 +80,12 @@ def group_name(text: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise ValueError("must be UTF-8") from None
+    return text
+
+
+def client_id(text: str) -> str:
+    if len(text) > CLIENT_ID_MAX:
+        raise ValueError(f"must have at most {CLIENT_ID_MAX} characters, not {len(text)}")
     return text
 
 
@@ -158,7 +165,7 @@ CLIENT_ID: Final = Parameter(
     "X-Client-Id",
     "header",
     "The client id that quotas are kept by; requests without one share the id `http`.",
-    {"type": "string", "maxLength": 249},
-    lambda text: text[:249],
+    {"type": "string", "maxLength": CLIENT_ID_MAX},
+    client_id,
     default="http",
 )

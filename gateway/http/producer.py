@@ -10,7 +10,7 @@ it is tried again message by message. Every message is answered exactly once, wi
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -232,12 +232,15 @@ def _encode(records: Sequence[NewRecord]) -> bytearray:
             leader_epochs=np.full(len(records), -1, np.int32),
             keys=pa.array([record.key for record in records], pa.binary()),
             values=pa.array([record.value for record in records], pa.binary()),
-            headers=pa.array(
-                [
-                    [{"key": name, "value": value} for name, value in record.headers] if record.headers else None
-                    for record in records
-                ],
-                HEADERS_TYPE,
+            headers=cast(
+                "pa.ListArray[Any]",
+                pa.array(
+                    [
+                        [{"key": name, "value": value} for name, value in record.headers] if record.headers else None
+                        for record in records
+                    ],
+                    HEADERS_TYPE,
+                ),
             ),
         )
     )

@@ -39,8 +39,8 @@ from gateway.http.parameters import (
 )
 from gateway.http.problems import NOT_ACCEPTABLE, Problem, kind_of
 from gateway.http.schemas import Messages
-from gateway.record_stream import CHUNK_BYTES, DECODE_ON_LOOP, RecordStream
-from hot_tier.errors import CorruptLog, OffsetOutOfRange, TierlogError, UnknownTopic
+from gateway.record_stream import DECODE_ON_LOOP, RecordStream
+from hot_tier.errors import CorruptLog, NotLeader, OffsetOutOfRange, TierlogError, UnknownTopic
 from hot_tier.record.records import Record
 from hot_tier.replication.partition import Partition
 
@@ -178,7 +178,7 @@ async def _find_start(api: Api, read: Read, offset: int | str | None, from_ms: i
     partition = read.partition
     earliest, latest = partition.log.log_start_offset, partition.last_stable_offset
     if read.group is not None:
-        read.start = await api.dead_letters.group_position(read.group, partition)
+        read.start = api.dead_letters.group_position(read.group, partition)
         return
     if isinstance(offset, int):
         if not earliest <= offset <= partition.log.log_end_offset:
@@ -207,7 +207,7 @@ async def _find_records(api: Api, read: Read, limit: int, wait_ms: int) -> Found
                 first = found.records[0].offset
                 decision = await api.dead_letters.before_delivery(read.group, partition, first)
                 if decision is Delivery.MOVED_ON:
-                    read.start = await api.dead_letters.group_position(read.group, partition)
+                    read.start = api.dead_letters.group_position(read.group, partition)
                     continue
                 if decision is Delivery.ALONE:
                     read.limit = 1
@@ -233,9 +233,9 @@ async def _collect(api: Api, read: Read, limit: int) -> Found:
     stream, skip, complete = await _open_stream(api, read)
     records: list[Record] = []
     next_offset = read.start
-    while len(records) < limit and (stream.read_bytes < read.max_bytes or not stream.read_bytes):
+    while len(records) < limit:
         try:
-            chunk = await stream.next(min(CHUNK_BYTES, read.max_bytes))
+            chunk = await stream.next()
             # One more than needed, to tell where the next read begins.
             more = [] if chunk is None else await chunk.records(limit - len(records) + len(skip) + 1)
         except CorruptLog:
@@ -266,7 +266,7 @@ async def _open_stream(api: Api, read: Read) -> tuple[RecordStream, Collection[i
         if found is not None and found.offset < end:
             end, by_time = found.offset, True
     skip = NOTHING if read.group is None else await api.dead_letters.handled(read.group, partition)
-    return RecordStream(api.node, partition, read.start, end), skip, by_time
+    return RecordStream(api.node, partition, read.start, end, max_bytes=read.max_bytes), skip, by_time
 
 
 async def _answer_json(api: Api, read: Read, found: Found) -> web.StreamResponse:
@@ -297,10 +297,9 @@ async def _answer_stream(api: Api, read: Read, found: Found, request: web.Reques
     try:
         writer = NdjsonWriter() if media == NDJSON else ArrowWriter()
         left = read.limit
-        while left > 0 and (stream.read_bytes < read.max_bytes or not stream.read_bytes):
-            chunk = await stream.next()
-            if chunk is None or api.stopping.is_set():
-                break
+        while left > 0 and (chunk := await stream.next()) is not None:
+            if api.stopping.is_set():
+                raise NotLeader("the node is stopping", where=str(read.partition.tp))
             count, piece = await writer.write(chunk, left, skip)
             left -= count
             if piece:
@@ -312,7 +311,7 @@ async def _answer_stream(api: Api, read: Read, found: Found, request: web.Reques
         _log.warning("stream cut off", where=str(read.partition.tp), error=str(error))
         if request.transport is not None:
             request.transport.abort()
-        raise ConnectionResetError("the stream met damage") from None
+        raise ConnectionResetError("the stream was cut off") from None
     return response
 
 

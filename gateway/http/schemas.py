@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -23,7 +24,13 @@ from gateway.http.parameters import INT32_MAX, INT64_MAX, TIME_SCHEMA, TOPIC_NAM
 from hot_tier.log.config import TOPIC_SETTINGS, ConfigType, Kind
 
 
+def _whole(value: Any) -> Any:
+    """To JSON Schema 5.0 is an integer, and some clients write every number that way."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _time(value: Any) -> int:
+    value = _whole(value)
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError("must be a time as text or as milliseconds since 1970")
     return parameters.parse_time(str(value))
@@ -41,7 +48,7 @@ def _setting_text(name: str, value: Any) -> str | None:
     if value is None:
         return None
     kind: Kind = setting.metadata["kind"]
-    text = value if isinstance(value, str) else str(value).lower()
+    text = value if isinstance(value, str) else str(_whole(value)).lower()
     try:
         if not isinstance(value, str | int | float) or text != text.strip():
             raise TypeError
@@ -96,8 +103,11 @@ def _no_nulls(value: dict[str, str | None]) -> dict[str, str | None]:
 
 
 TopicName = Annotated[str, AfterValidator(parameters.topic_name), WithJsonSchema(dict(TOPIC_NAME_SCHEMA))]
-PartitionNumber = Annotated[int, Field(ge=0, le=INT32_MAX)]
-OffsetNumber = Annotated[int, Field(ge=0, le=INT64_MAX)]
+PartitionNumber = Annotated[int, Field(ge=0, le=INT32_MAX), BeforeValidator(_whole)]
+OffsetNumber = Annotated[int, Field(ge=0, le=INT64_MAX), BeforeValidator(_whole)]
+PartitionCount = Annotated[int, Field(ge=1, le=10_000), BeforeValidator(_whole)]
+ReplicaCount = Annotated[int, Field(ge=1, le=100), BeforeValidator(_whole)]
+DeliveryCount = Annotated[int, Field(ge=1, le=INT32_MAX), BeforeValidator(_whole)]
 Time = Annotated[int, PlainValidator(_time), WithJsonSchema(dict(TIME_SCHEMA))]
 ResetTarget = Annotated[
     int | Literal["earliest", "latest"],
@@ -248,13 +258,13 @@ class Messages(Reply):
 
 class NewTopic(Request):
     name: TopicName
-    partitions: int | None = Field(default=None, ge=1, le=10_000)
-    replication_factor: int | None = Field(default=None, ge=1, le=100)
+    partitions: PartitionCount | None = None
+    replication_factor: ReplicaCount | None = None
     config: NewSettings = Field(default_factory=dict)
 
 
 class TopicChange(Request):
-    partitions: int | None = Field(default=None, ge=1, le=10_000, description="More than there are.")
+    partitions: PartitionCount | None = Field(default=None, description="More than there are.")
     config: ChangedSettings = Field(
         default_factory=dict, description="Settings to change; null puts one back to its default."
     )
@@ -402,7 +412,7 @@ class NewDeadLetter(Request):
 
 
 class NewFailure(NewDeadLetter):
-    max_deliveries: int | None = Field(default=None, ge=1, le=INT32_MAX, description="Instead of the node's setting.")
+    max_deliveries: DeliveryCount | None = Field(default=None, description="Instead of the node's setting.")
 
 
 class DeadLettered(Reply):

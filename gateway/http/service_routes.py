@@ -45,7 +45,7 @@ async def get_health(call: Call) -> web.StreamResponse:
 
 
 async def get_readiness(call: Call) -> web.StreamResponse:
-    """Ready: in the cluster, with a controller, with room to write."""
+    """Ready: in the cluster, with a controller, group offsets read back, room to write."""
     node = call.api.node
     if call.api.stopping.is_set():
         raise Problem(STOPPING, "the node is stopping")
@@ -53,6 +53,8 @@ async def get_readiness(call: Call) -> web.StreamResponse:
         raise Problem(NOT_READY, f"broker {node.node_id} is not registered in the cluster")
     if node.image.controller == NO_NODE:
         raise Problem(NOT_READY, "the cluster has no controller")
+    if node.groups.is_loading:
+        raise Problem(NOT_READY, "the offsets of consumer groups are being read back")
     node.logs.disk.check_room()
     return json_response(Health())
 

@@ -1,5 +1,6 @@
 """Topics over HTTP: make, list, describe, change, delete."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import web
@@ -19,19 +20,22 @@ from gateway.http.schemas import (
 from hot_tier.cluster.admin import DEFAULT
 from hot_tier.cluster.configs import ConfigChange, ConfigOperation
 from hot_tier.cluster.model import NO_NODE, PartitionState, Topic
-from hot_tier.errors import NotLeader
+from hot_tier.errors import InvalidConfig, NotLeader
 from hot_tier.log.config import describe_topic_config
 
 
 async def create_topic(call: Call) -> web.StreamResponse:
     asked = call.body
     assert isinstance(asked, NewTopic)
-    topic = await call.api.node.admin.create_topic(
+    admin = call.api.node.admin
+    wanted = (
         asked.name,
         DEFAULT if asked.partitions is None else asked.partitions,
         DEFAULT if asked.replication_factor is None else asked.replication_factor,
         asked.config,
     )
+    _check_writable(await admin.create_topic(*wanted, validate_only=True), asked.config)
+    topic = await admin.create_topic(*wanted)
     return json_response(describe(call.api, topic), 201, {"Location": f"/api/v1/topics/{topic.name}"})
 
 
@@ -68,6 +72,7 @@ async def change_topic(call: Call) -> web.StreamResponse:
     if grow and asked.partitions is not None:
         await admin.add_partitions(name, asked.partitions, validate_only=True)
     if asked.config:
+        _check_writable(topic, asked.config)
         changes = [
             ConfigChange(each, ConfigOperation.DELETE if value is None else ConfigOperation.SET, value)
             for each, value in asked.config.items()
@@ -76,6 +81,18 @@ async def change_topic(call: Call) -> web.StreamResponse:
     if grow and asked.partitions is not None:
         topic = await admin.add_partitions(name, asked.partitions)
     return json_response(describe(call.api, topic))
+
+
+def _check_writable(topic: Topic, config: Mapping[str, str | None]) -> None:
+    """Kafka takes a `min.insync.replicas` that can never be met, and then refuses every write."""
+    wanted = config.get("min.insync.replicas")
+    if wanted is not None and int(wanted) > topic.replication_factor:
+        raise InvalidConfig(
+            f"min.insync.replicas {wanted} is above the replication factor {topic.replication_factor}: "
+            "no write could ever be acknowledged",
+            where=topic.name,
+            hint="Lower min.insync.replicas, or ask for more replicas.",
+        )
 
 
 async def delete_topic(call: Call) -> web.StreamResponse:

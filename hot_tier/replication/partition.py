@@ -88,9 +88,9 @@ class Partition:
         self._flush_before_ack = config.flush_before_ack
         self._min_in_sync = config.min_insync_replicas
         if not self._flush_before_ack:
-            self._own_end_moved(self.log.log_end_offset)
+            self.replica_holds(self._node, self.log.log_end_offset)
             return
-        self._own_end_moved(self.log.flushed_offset)
+        self.replica_holds(self._node, self.log.flushed_offset)
         if self.log.flushed_offset < self.log.log_end_offset:
             self.log.request_flush(self.log)
 
@@ -117,7 +117,7 @@ class Partition:
             if self._flush_before_ack:
                 self.log.request_flush(self.log)
             else:
-                self._own_end_moved(appended.end_offset)
+                self.replica_holds(self._node, appended.end_offset)
         return appended
 
     def check_leader_epoch(self, epoch: int) -> None:
@@ -149,6 +149,11 @@ class Partition:
                 at -= 1
             waiting.insert(at, (end_offset, committed))
         return committed
+
+    def replica_holds(self, node: NodeId, durable_end: Offset) -> None:
+        """A replica, this one or another, has the log durably up to here in this leader epoch."""
+        self._ends[node] = durable_end
+        self._commit()
 
     def add_waiter(self, callback: Waiter) -> None:
         """Call back, every time, when there may be more to read or this partition can no longer be read here."""
@@ -183,11 +188,7 @@ class Partition:
         if self.log.failure is not None:
             self.close(self.log.failure)
         elif self._flush_before_ack:
-            self._own_end_moved(self.log.flushed_offset)
-
-    def _own_end_moved(self, durable_end: Offset) -> None:
-        self._ends[self._node] = durable_end
-        self._commit()
+            self.replica_holds(self._node, self.log.flushed_offset)
 
     def _commit(self) -> None:
         committed = high_watermark(self.high_watermark, self._ends, self.in_sync)

@@ -51,6 +51,12 @@ def test_a_burst_passes_and_then_the_pause_evens_it_out() -> None:
     assert quotas.charge("app", "produce", 1, 500) == 1
 
 
+def test_a_long_silence_saves_up_no_more_than_a_burst() -> None:
+    quotas = limited({"client-id": "app"}, producer_byte_rate=RATE)
+    assert quotas.charge("app", "produce", 1, 0) == 0
+    assert quotas.charge("app", "produce", RATE * (BURST_S + 1), 3_600_000) == 1000
+
+
 def test_one_huge_request_is_paid_for_in_full() -> None:
     quotas = limited({"client-id": "app"}, consumer_byte_rate=RATE)
     assert quotas.charge("app", "fetch", RATE * BURST_S + 60 * RATE, 0) == 60_000

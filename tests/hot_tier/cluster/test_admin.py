@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from unittest.mock import AsyncMock
 
 import pytest
@@ -23,8 +24,9 @@ from hot_tier.errors import (
     TierlogError,
     TopicExists,
     UnknownTopic,
+    UnknownTopicId,
 )
-from hot_tier.ids import TopicPartition
+from hot_tier.ids import LeaderEpoch, NodeId, TopicPartition
 from hot_tier.log.config import TopicConfig
 from tests.hot_tier.cluster.conftest import NOW_MS, Metadata
 
@@ -356,22 +358,65 @@ async def test_changes_from_two_sides_are_both_kept(metadata: Metadata) -> None:
     assert dict(metadata.image.topic("t").config) == dict.fromkeys(names, "4711")
 
 
-async def test_a_lost_race_is_decided_anew(metadata: Metadata) -> None:
-    """Another broker deletes the topic between our decision and our write."""
-    made = await metadata.admin.create_topic("t", 1)
-    transact = metadata.store.transact
+# Losing a race: another broker writes between our decision and our write
 
-    async def delete_first(compares: list[Compare], writes: list[Put]) -> object:
-        store.transact = transact
-        await metadata.admin.delete_topic("t")
+
+def slow_admin(metadata: Metadata, meanwhile: Callable[[], Awaitable[object]]) -> TopicAdmin:
+    """An admin whose first writes come after `meanwhile`."""
+    transact = metadata.store.transact
+    once: list[asyncio.Future[object]] = []
+
+    async def late(compares: list[Compare], writes: list[Put]) -> object:
+        if not once:
+            once.append(asyncio.ensure_future(meanwhile()))
+        await once[0]
         return await transact(compares, writes)
 
-    store = AsyncMock(spec=MetadataStore, transact=delete_first)
-    other = TopicAdmin(store, metadata.image, defaults=TopicConfig(), settings=ClusterSettings(), clock=lambda: NOW_MS)
+    store = AsyncMock(spec=MetadataStore, transact=late)
+    return TopicAdmin(store, metadata.image, defaults=TopicConfig(), settings=ClusterSettings(), clock=lambda: NOW_MS)
+
+
+async def test_settings_of_a_topic_that_was_deleted_meanwhile(metadata: Metadata) -> None:
+    await metadata.admin.create_topic("t", 1)
+    slow = slow_admin(metadata, lambda: metadata.admin.delete_topic("t"))
     with pytest.raises(UnknownTopic):
-        await other.alter_config("t", [ConfigChange("segment.ms", SET, "1")])
+        await slow.alter_config("t", [ConfigChange("segment.ms", SET, "1")])
     assert await metadata.store.get(model.topic_key("t")) is None
-    assert made.id in {deleted.id for deleted in metadata.image.deleted_topics()}
+
+
+async def test_deleting_a_topic_that_was_made_again_meanwhile(metadata: Metadata) -> None:
+    first = await metadata.admin.create_topic("t", 1)
+
+    async def make_again() -> None:
+        await metadata.admin.delete_topic("t")
+        await metadata.admin.create_topic("t", 2)
+
+    slow = slow_admin(metadata, make_again)
+    with pytest.raises(UnknownTopicId):
+        await slow.delete_topic("t", first.id)
+    assert metadata.image.topic("t").partitions == 2
+    assert [deleted.id for deleted in metadata.image.deleted_topics()] == [first.id]
+
+
+async def test_growing_leaves_partitions_alone_that_were_added_meanwhile(metadata: Metadata) -> None:
+    topic = await metadata.admin.create_topic("t", 2)
+    led = model.PartitionState(NodeId(0), LeaderEpoch(9), (NodeId(0),), (NodeId(0),))
+
+    async def grow_and_lead() -> None:
+        await metadata.admin.add_partitions("t", 400)
+        await metadata.store.transact([], [Put(model.partition_key(topic.id, 5), model.encode(led))])
+
+    grown = await slow_admin(metadata, grow_and_lead).add_partitions("t", 600)
+    states = metadata.image.partition_states(grown)
+    assert len(states) == 600
+    assert states[5] == led
+
+
+async def test_a_change_to_what_is_already_so_writes_nothing(metadata: Metadata) -> None:
+    await metadata.admin.create_topic("t", 1, 1, {"segment.ms": "5"})
+    before = await written(metadata)
+    await metadata.admin.alter_config("t", [ConfigChange("segment.ms", SET, "5"), ConfigChange("flush", DELETE)])
+    assert await written(metadata) == before
 
 
 async def test_everything_is_there_after_a_restart(metadata: Metadata) -> None:

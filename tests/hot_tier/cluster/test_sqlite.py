@@ -1,5 +1,6 @@
 """What only the SQLite store promises: one process per file, leases that die with it, commits that survive a kill."""
 
+import asyncio
 import subprocess
 import sys
 import textwrap
@@ -95,6 +96,24 @@ async def test_a_full_disk_fails_the_write_and_nothing_else(tmp_path: Path) -> N
     assert before is not None and after == before + 1
     watch = store.watch("", before)
     assert [event.value for event in await anext(watch)] == [b"2"]
+    await store.close()
+
+
+async def test_what_shared_a_failed_commit_did_not_happen(tmp_path: Path) -> None:
+    store = await opened(tmp_path / "m.db")
+    before = await store.transact([], [Put("a", b"1")])
+    store._database._connection.execute("PRAGMA max_page_count = 1")
+    results = await asyncio.gather(
+        store.transact([], [Put("a", b"2")]),
+        store.transact([], [Put("b", bytes(1 << 20))]),
+        store.get("a"),
+        return_exceptions=True,
+    )
+    assert [type(result) for result in results] == [StorageFailure] * 3
+    store._database._connection.execute("PRAGMA max_page_count = 1000000")
+    found = await store.range("")
+    assert [(item.key, item.value, item.revision) for item in found.items] == [("a", b"1", before)]
+    assert found.revision == before
     await store.close()
 
 

@@ -205,9 +205,30 @@ async def test_other_members_hold_the_commit(make: Callable[..., Harness]) -> No
     h.append(4)
     assert h.partition.high_watermark == 0, "the other has not told what it holds"
     waiting = h.waits(4)
+    h.partition.replica_holds(OTHER, Offset(3))
+    assert (h.partition.high_watermark, h.log.committed_offset, waiting.done()) == (3, 3, False)
+    h.partition.replica_holds(OTHER, Offset(9))
+    assert (h.partition.high_watermark, h.log.committed_offset, waiting.done()) == (4, 4, True)
+
+
+async def test_a_member_that_leaves_no_longer_holds_the_commit(make: Callable[..., Harness]) -> None:
+    h = make(TopicConfig(flush="os"), state(isr=(ME, OTHER)))
+    h.append(4)
+    waiting = h.waits(4)
     h.partition.lead(state(isr=(ME,)))
     assert h.partition.high_watermark == 4
     assert waiting.done()
+
+
+async def test_what_a_member_held_in_another_epoch_does_not_count(make: Callable[..., Harness]) -> None:
+    h = make(TopicConfig(flush="os"), state(epoch=3, isr=(ME, OTHER)))
+    h.append(2)
+    h.partition.replica_holds(OTHER, Offset(9))
+    h.partition.lead(state(epoch=4, isr=(ME, OTHER)))
+    h.append(2)
+    assert h.partition.high_watermark == 2
+    h.partition.replica_holds(OTHER, Offset(4))
+    assert h.partition.high_watermark == 4
 
 
 async def test_a_new_epoch_keeps_the_commit_and_who_waits(make: Callable[..., Harness]) -> None:

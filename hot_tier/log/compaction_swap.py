@@ -1,34 +1,69 @@
 """Putting a compacted segment in the place of the ones it was made from, so that a crash leaves the old or the new.
 
-    1. `<base>.log.cleaned`, `<base>.timeindex.cleaned` and `<base>.index.cleaned` are written and synced
-    2. `<base>.index.cleaned` becomes `<base>.swap`: from here on the new segment counts
-    3. the old index files go, `.log.cleaned` becomes `.log`, the other replaced segments go
-    4. `.timeindex.cleaned` becomes `.timeindex`, `.swap` becomes `.index`
+    write     thread   `<base>.log.cleaned`, `.timeindex.cleaned` and `.index.cleaned` are written and synced
+    decide    thread   `.index.cleaned` becomes `<base>.swap`, and the directory is synced: the new segment counts
+    exchange  loop     old index files go, old logs become `.deleted`, `.log.cleaned` becomes `.log`
+    settle    thread   the directory is synced; `.timeindex.cleaned` becomes `.timeindex` and `.swap` becomes `.index`
 
-The swap file is the new segment's seal: it names the range that it replaces. A crash before step 2 leaves only
-`.cleaned` files, which recovery removes; after it, `finish_swaps` does steps 3 and 4, each of which may have been
-done already.
+The swap file is the new segment's seal: it names the range that it replaces. A crash before `decide` leaves `.cleaned`
+files, which recovery removes; after it, `finish_swaps` does the rest, each part of which may have been done already.
+The loop's part is nothing but renames, done in one step with the change in memory, so that no reader ever opens the
+new file with the old positions.
 """
 
 import os
+import threading
 from collections.abc import Sequence
 
 import structlog
 
 from hot_tier.log import names
+from hot_tier.log.disk import remove
 from hot_tier.log.files import sync_directory
 from hot_tier.log.index import SEAL_BYTES, read_seal
 
 _log = structlog.get_logger()
 
 
-def commit_swap(directory: str, base_offset: int, replaced: Sequence[int]) -> None:
-    """Steps 2 to 4. `replaced` are the base offsets of the old segments, the first is `base_offset`."""
-    index = os.path.join(directory, names.offset_file(base_offset, names.INDEX + names.CLEANED))
-    swap = os.path.join(directory, names.offset_file(base_offset, names.SWAP))
-    os.rename(index, swap)
-    sync_directory(directory)
-    _finish(directory, base_offset, replaced[1:])
+class Swap:
+    def __init__(self, directory: str, replaced: Sequence[int]) -> None:
+        """`replaced` are the base offsets of the old segments; the new one starts with the first."""
+        self._directory = directory
+        self._replaced = replaced
+        self._lock = threading.Lock()
+        self.cancelled = False
+
+    @property
+    def replaced(self) -> Sequence[int]:
+        return self._replaced
+
+    def decide(self) -> None:
+        with self._lock:
+            if not self.cancelled:
+                _rename(self._path(names.INDEX + names.CLEANED), self._path(names.SWAP))
+                sync_directory(self._directory)
+
+    def cancel(self) -> None:
+        """The old segments stay. The loop may call this at any time before `exchange`."""
+        with self._lock:
+            self.cancelled = True
+            _unlink(self._path(names.SWAP))
+            remove_cleaned(self._directory, self._replaced[0])
+            sync_directory(self._directory)
+
+    def exchange(self) -> None:
+        _exchange(self._directory, self._replaced)
+
+    def settle(self) -> None:
+        _settle(self._directory, self._replaced)
+
+    def _path(self, suffix: str) -> str:
+        return os.path.join(self._directory, names.offset_file(self._replaced[0], suffix))
+
+
+def remove_cleaned(directory: str, base_offset: int) -> None:
+    for suffix in (names.INDEX, names.TIME_INDEX, names.LOG):
+        _unlink(os.path.join(directory, names.offset_file(base_offset, suffix + names.CLEANED)))
 
 
 def finish_swaps(directory: str) -> bool:
@@ -41,27 +76,34 @@ def finish_swaps(directory: str) -> bool:
         if seal is None:
             _log.error("swap file damaged", directory=directory, base_offset=base_offset)
             continue
-        inside = sorted(
-            file.offset for file in files if file.suffix == names.LOG and base_offset < file.offset < seal.end_offset
-        )
-        _finish(directory, base_offset, inside)
+        inside = sorted({file.offset for file in files if base_offset < file.offset < seal.end_offset})
+        _exchange(directory, [base_offset, *inside])
+        _settle(directory, [base_offset, *inside])
     return bool(swaps)
 
 
-def _finish(directory: str, base_offset: int, others: Sequence[int]) -> None:
-    def path(offset: int, suffix: str) -> str:
-        return os.path.join(directory, names.offset_file(offset, suffix))
+def _exchange(directory: str, replaced: Sequence[int]) -> None:
+    fresh = os.path.join(directory, names.offset_file(replaced[0], names.LOG + names.CLEANED))
+    if not os.path.exists(fresh):
+        return
+    for offset in replaced:
+        stem = os.path.join(directory, names.offset_file(offset, ""))
+        for suffix in (names.INDEX, names.TIME_INDEX):
+            _unlink(stem + suffix)
+        if offset != replaced[0]:
+            _unlink(stem + names.PRODUCERS)
+        _rename(stem + names.LOG, stem + names.LOG + names.DELETED)
+    os.rename(fresh, os.path.join(directory, names.offset_file(replaced[0], names.LOG)))
 
-    for suffix in (names.INDEX, names.TIME_INDEX):
-        _unlink(path(base_offset, suffix))
-    _rename(path(base_offset, names.LOG + names.CLEANED), path(base_offset, names.LOG))
-    for offset in others:
-        for suffix in (names.INDEX, names.TIME_INDEX, names.PRODUCERS, names.LOG):
-            _unlink(path(offset, suffix))
-    _rename(path(base_offset, names.TIME_INDEX + names.CLEANED), path(base_offset, names.TIME_INDEX))
+
+def _settle(directory: str, replaced: Sequence[int]) -> None:
     sync_directory(directory)
-    _rename(path(base_offset, names.SWAP), path(base_offset, names.INDEX))
+    stem = os.path.join(directory, names.offset_file(replaced[0], ""))
+    _rename(stem + names.TIME_INDEX + names.CLEANED, stem + names.TIME_INDEX)
+    _rename(stem + names.SWAP, stem + names.INDEX)
     sync_directory(directory)
+    for offset in replaced:
+        remove(os.path.join(directory, names.offset_file(offset, names.LOG + names.DELETED)))
 
 
 def _unlink(path: str) -> None:

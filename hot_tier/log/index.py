@@ -26,13 +26,14 @@ NEVER_CLEANED: Final = -1
 
 _VERSION: Final = 1
 _SEALED: Final = 1
+_DENSE: Final = 2
 
 _INDEX_MAGIC: Final = b"TLIX"
 _INDEX_HEADER: Final = Struct(
     "<"
     "4s"  # magic
     "H"  # version
-    "H"  # flags: 1 = sealed
+    "H"  # flags: 1 sealed, 2 dense
     "q"  # base offset
     "q"  # end offset
     "q"  # bytes of log
@@ -60,6 +61,8 @@ class Seal(NamedTuple):
     max_timestamp_offset: int
     cleaned_ms: int
     sealed: bool
+    dense: bool
+    """Each batch starts where the one before it ends; compaction leaves gaps."""
 
 
 class SparseIndex:
@@ -115,7 +118,7 @@ def write_index(index: SparseIndex, seal: Seal) -> bytes:
     head = _INDEX_HEADER.pack(
         _INDEX_MAGIC,
         _VERSION,
-        _SEALED if seal.sealed else 0,
+        (_SEALED if seal.sealed else 0) | (_DENSE if seal.dense else 0),
         seal.base_offset,
         seal.end_offset,
         seal.log_bytes,
@@ -146,7 +149,7 @@ def read_seal(content: bytes) -> Seal | None:
     )
     if magic != _INDEX_MAGIC or version != _VERSION:
         return None
-    return Seal(base, end, log_bytes, latest, latest_offset, cleaned_ms, bool(flags & _SEALED))
+    return Seal(base, end, log_bytes, latest, latest_offset, cleaned_ms, bool(flags & _SEALED), bool(flags & _DENSE))
 
 
 def read_index(content: bytes) -> tuple[Seal, SparseIndex] | None:

@@ -13,24 +13,37 @@ from numba import types
 from hot_tier.record.batch import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC
 
 HEADER_COLUMNS: Final = 12
+RECORD_COLUMNS: Final = 7
+SLOT_COLUMNS: Final = 3
+
+HAS_KEY: Final = 1
+HAS_VALUE: Final = 2
 
 _BUFFER: Final = types.Array(types.uint8, 1, "C", readonly=True)
 _INT: Final = types.int64
 _THREE: Final = types.UniTuple(_INT, 3)  # type: ignore[no-untyped-call]
+_OUT: Final = types.int64[:, ::1]
+_OUT_ROW: Final = types.int64[::1]
 
 
 def _kernel(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     def decorate(function: Callable[..., Any]) -> Any:
         try:
             return numba.njit(signature, nogil=True, cache=True)(function)
-        except RuntimeError:
+        except RuntimeError as error:
+            if "cannot cache" not in str(error):
+                raise
             # No directory for the cache can be written: compile at every start.
             return numba.njit(signature, nogil=True)(function)
 
     return decorate
 
 
-@numba.njit(inline="always")
+def _inlined(function: Callable[..., Any]) -> Any:
+    return numba.njit(forceinline=True)(function)
+
+
+@_inlined
 def _big_endian(data, position, width):  # type: ignore[no-untyped-def]
     value = np.uint64(0)
     for at in range(position, position + width):
@@ -39,8 +52,8 @@ def _big_endian(data, position, width):  # type: ignore[no-untyped-def]
     return np.int64(value << shift) >> np.int64(shift)
 
 
-@_kernel(_THREE(_BUFFER, _INT, _INT, _INT, types.int64[:, ::1]))
-def parse_headers(data, file_position, file_end, next_offset, rows):  # type: ignore[no-untyped-def]
+@_kernel(_THREE(_BUFFER, _INT, _INT, _INT, types.boolean, _OUT))
+def parse_headers(data, file_position, file_end, next_offset, dense, rows):  # type: ignore[no-untyped-def]
     """One row per batch header; returns (rows filled, position after them in data, 1 if a bad header is there).
 
     Columns: position, size, base offset, last offset, leader epoch, attributes, max timestamp, producer id,
@@ -57,6 +70,7 @@ def parse_headers(data, file_position, file_end, next_offset, rows):  # type: ig
             or size < HEADER_BYTES
             or file_position + at + size > file_end
             or base_offset < next_offset
+            or (dense and base_offset != next_offset)
             or last_offset < base_offset
         ):
             return filled, at, 1
@@ -76,3 +90,152 @@ def parse_headers(data, file_position, file_end, next_offset, rows):  # type: ig
         at += size
         next_offset = last_offset + 1
     return filled, at, 0
+
+
+@_inlined
+def _varint(data, position, end):  # type: ignore[no-untyped-def]
+    """A zigzag varint and where it ends; -1 there if it does not end in time."""
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while position < end and shift < np.uint64(70):
+        byte = np.uint64(data[position])
+        position += 1
+        value |= (byte & np.uint64(0x7F)) << shift
+        if byte < np.uint64(0x80):
+            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), position
+        shift += np.uint64(7)
+    return np.int64(0), np.int64(-1)
+
+
+@_inlined
+def _rotate(value, bits):  # type: ignore[no-untyped-def]
+    return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
+
+
+@_inlined
+def _sip_round(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
+    v0 += v1
+    v1 = _rotate(v1, 13) ^ v0
+    v0 = _rotate(v0, 32)
+    v2 += v3
+    v3 = _rotate(v3, 16) ^ v2
+    v0 += v3
+    v3 = _rotate(v3, 21) ^ v0
+    v2 += v1
+    v1 = _rotate(v1, 17) ^ v2
+    v2 = _rotate(v2, 32)
+    return v0, v1, v2, v3
+
+
+@_inlined
+def _sip_hash(data, start, end, seed0, seed1):  # type: ignore[no-untyped-def]
+    """SipHash-2-4 with 128 bits of output: with a secret seed nobody can make two keys collide."""
+    v0 = seed0 ^ np.uint64(0x736F6D6570736575)
+    v1 = seed1 ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
+    v2 = seed0 ^ np.uint64(0x6C7967656E657261)
+    v3 = seed1 ^ np.uint64(0x7465646279746573)
+    at = start
+    while True:
+        word = np.uint64(0)
+        width = min(end - at, 8)
+        for byte in range(width):
+            word |= np.uint64(data[at + byte]) << np.uint64(8 * byte)
+        if width < 8:
+            word |= np.uint64((end - start) & 0xFF) << np.uint64(56)
+        v3 ^= word
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+        v0 ^= word
+        at += 8
+        if width < 8:
+            break
+    v2 ^= np.uint64(0xEE)
+    for _ in range(4):
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    low = v0 ^ v1 ^ v2 ^ v3
+    v1 ^= np.uint64(0xDD)
+    for _ in range(4):
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    return low, v0 ^ v1 ^ v2 ^ v3
+
+
+@_kernel(_INT(_BUFFER, _INT, _INT, types.uint64, types.uint64, _OUT))
+def scan_records(data, base_offset, base_timestamp, seed0, seed1, rows):  # type: ignore[no-untyped-def]
+    """One row per record of a batch's decompressed records; how many, or -1 if the bytes are not records.
+
+    Columns: start, end, offset, timestamp, two halves of the key's hash, HAS_KEY | HAS_VALUE.
+    """
+    at = np.int64(0)
+    for row in range(rows.shape[0]):
+        start = at
+        length, at = _varint(data, at, len(data))
+        if at < 0 or length < 1 or length > len(data) - at:
+            return -1
+        end = at + length
+        delta, at = _varint(data, at + 1, end)
+        if at < 0:
+            return -1
+        offset_delta, at = _varint(data, at, end)
+        if at < 0:
+            return -1
+        key_length, at = _varint(data, at, end)
+        if at < 0 or key_length < -1 or key_length > end - at:
+            return -1
+        flags = 0
+        low = high = np.uint64(0)
+        if key_length >= 0:
+            flags = HAS_KEY
+            low, high = _sip_hash(data, at, at + key_length, seed0, seed1)
+            at += key_length
+        value_length, at = _varint(data, at, end)
+        if at < 0 or value_length < -1 or value_length > end - at:
+            return -1
+        if value_length >= 0:
+            flags |= HAS_VALUE
+        rows[row, 0] = start
+        rows[row, 1] = end
+        rows[row, 2] = base_offset + offset_delta
+        rows[row, 3] = base_timestamp + delta
+        rows[row, 4] = np.int64(low)
+        rows[row, 5] = np.int64(high)
+        rows[row, 6] = flags
+        at = end
+    return rows.shape[0] if at == len(data) else -1
+
+
+@_inlined
+def _slot(table, low, high):  # type: ignore[no-untyped-def]
+    """Where this key's slot is, or the free one that it would take. The number of slots is a power of two."""
+    mask = np.uint64(table.shape[0] - 1)
+    at = np.uint64(low) & mask
+    while table[at, 2] >= 0 and (table[at, 0] != low or table[at, 1] != high):
+        at = (at + np.uint64(1)) & mask
+    return at
+
+
+@_kernel(_INT(_OUT, _OUT, _INT))
+def remember_keys(table, rows, room):  # type: ignore[no-untyped-def]
+    """Puts each key's offset into the table, later ones over earlier ones; how many slots it took.
+
+    The caller sees to it that `room` free slots are enough for all rows.
+    """
+    taken = 0
+    for row in range(rows.shape[0]):
+        if rows[row, 6] & HAS_KEY == 0:
+            continue
+        at = _slot(table, rows[row, 4], rows[row, 5])
+        if table[at, 2] < 0:
+            if taken == room:
+                return -1
+            table[at, 0] = rows[row, 4]
+            table[at, 1] = rows[row, 5]
+            taken += 1
+        table[at, 2] = rows[row, 2]
+    return taken
+
+
+@_kernel(types.void(_OUT, _OUT, _OUT_ROW))
+def latest_offsets(table, rows, latest):  # type: ignore[no-untyped-def]
+    """For each record the latest offset known of its key, -1 if none is."""
+    for row in range(rows.shape[0]):
+        latest[row] = table[_slot(table, rows[row, 4], rows[row, 5]), 2]

@@ -19,6 +19,7 @@ import structlog
 from hot_tier.errors import SettingsError, StorageFailure
 from hot_tier.ids import PartitionId, TopicId, TopicPartition
 from hot_tier.log import names
+from hot_tier.log.compactor import Compactor
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk, remove
 from hot_tier.log.files import replace_synced, sync_directory
@@ -49,6 +50,7 @@ class LogManager:
         self._logs: dict[Key, PartitionLog] = {}
         self._found: dict[Key, LogState] = {}
         self._background: list[asyncio.Task[None]] = []
+        self._compacting: asyncio.Task[bool] | None = None
         self._workers = ThreadPoolExecutor(max(1, settings.recovery_threads), thread_name_prefix="log-work")
         self._lock_fd = -1
 
@@ -59,6 +61,7 @@ class LogManager:
         self._lock()
         self.disk = Disk(self._data_dir, self.settings)
         self.flusher = Flusher(self.settings.flush_threads)
+        self.compactor = Compactor(self._workers, self.settings.compaction_buffer_bytes, self._clock)
         clean = self._take_clean_shutdown()
         if clean is None:
             await self._recover()
@@ -68,13 +71,16 @@ class LogManager:
             if name.endswith(names.DELETED):
                 self.disk.remove_later(os.path.join(self.disk.logs_directory, name), 0)
         if background:
-            self._background = [asyncio.create_task(self._keep_up())]
+            self._background = [asyncio.create_task(self._keep_up()), asyncio.create_task(self._keep_compact())]
 
     async def close(self) -> None:
         """Syncs everything and writes down that this stop was clean."""
+        self.compactor.stop()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        if self._compacting is not None:
+            await self._compacting
         for log in self._logs.values():
             if log.needs_flush:
                 self.flusher.request(log)
@@ -235,6 +241,23 @@ class LogManager:
                 for at in range(0, len(logs), _LOGS_PER_STEP):
                     self.tick(self._clock(), logs[at : at + _LOGS_PER_STEP])
                     await asyncio.sleep(0)
+
+    async def compact_once(self, log: PartitionLog) -> bool:
+        """Compacts what may be compacted now; whether there was anything to do."""
+        return await self.compactor.compact(log)
+
+    async def _keep_compact(self) -> None:
+        """One log at a time, the dirtiest first. A run that has begun is not cancelled with this task: `close` waits
+        until its files are in order."""
+        while True:
+            log = self.compactor.next_log(list(self))
+            if log is not None:
+                self._compacting = asyncio.create_task(self.compactor.compact(log))
+                done = await asyncio.shield(self._compacting)
+                self._compacting = None
+                if done:
+                    continue
+            await asyncio.sleep(self.settings.compaction_check_ms / 1000)
 
 
 def _remove_topic(logs_directory: str, path: str) -> None:

@@ -11,7 +11,7 @@ Invariants:
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -19,10 +19,12 @@ import structlog
 from hot_tier.errors import CorruptBatch, DiskFull, OffsetOutOfRange, StorageFailure
 from hot_tier.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from hot_tier.log import names
+from hot_tier.log.compaction_swap import Swap
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk
 from hot_tier.log.files import sync_directory
 from hot_tier.log.flush_job import FlushJob
+from hot_tier.log.index import Seal, SparseIndex
 from hot_tier.log.producer_snapshots import restore_producers
 from hot_tier.log.producers import ProducerView
 from hot_tier.log.reading import FileSlice, LogReader, TimestampOffset
@@ -115,6 +117,7 @@ class PartitionLog:
         self._unsealed: list[Segment] = []
         self._snapshots: list[tuple[int, bytes]] = []
         self._jobs: list[FlushJob] = []
+        self._swap: Swap | None = None
 
     # What it holds
 
@@ -141,7 +144,7 @@ class PartitionLog:
 
     def sealed_segments(self) -> list[SegmentInfo]:
         """Closed and synced segments, oldest first."""
-        return [segment.info() for segment in self._segments if segment.sealed and segment not in self._unsealed]
+        return [segment.info() for segment in self._segments if segment.seal_written]
 
     def describe_producers(self) -> Iterator[ProducerView]:
         return self.producers.describe()
@@ -363,6 +366,8 @@ class PartitionLog:
             self.fail(StorageFailure(f"cannot sync: {job.error}", where=self.directory))
             return
         self.flushes += 1
+        for segment, _ in job.sealed:
+            segment.seal_written = True
         if job.point.offset > self.flushed_offset:
             self.flushed_offset = Offset(job.point.offset)
         self._disk.recovery_points.put(self._key, job.point)
@@ -411,6 +416,43 @@ class PartitionLog:
     def end_of_epoch(self, epoch: int) -> tuple[LeaderEpoch, Offset]:
         return self.epochs.end_of(epoch, self.log_end_offset)
 
+    # Compaction
+
+    @property
+    def compactable_end(self) -> Offset:
+        """Nothing at or above it may be compacted: it is not committed, or belongs to an open transaction."""
+        bounds = (self.committed_offset, self.first_unstable_offset, self.flushed_offset)
+        return min(bound for bound in bounds if bound is not None)
+
+    def begin_swap(self, base_offsets: Sequence[int]) -> Swap | None:
+        """Compacted files for these segments are ready; None if the segments are not all there any more. Until
+        `finish_swap` no segment is deleted."""
+        present = {segment.base_offset for segment in self.sealed_segments()}
+        if self._swap is not None or self.failure is not None or not present.issuperset(base_offsets):
+            return None
+        self._swap = Swap(self.directory, base_offsets)
+        return self._swap
+
+    def finish_swap(self, swap: Swap, seal: Seal, index: SparseIndex) -> bool:
+        """Puts the new segment into place; False if the swap was cancelled meanwhile."""
+        if swap.cancelled or self.failure is not None:
+            return False
+        self._swap = None
+        old = [segment for segment in self._segments if segment.base_offset in swap.replaced]
+        fresh = Segment.from_seal(self._disk.files, self.directory, seal, self.config.index_interval_bytes)
+        fresh.index = index
+        fresh.created_ms = old[0].created_ms
+        for segment in old:
+            segment.retire()
+        swap.exchange()
+        self._segments.replace(old, fresh)
+        return True
+
+    def cancel_swap(self) -> None:
+        if self._swap is not None:
+            self._swap.cancel()
+            self._swap = None
+
     # Cutting and deleting
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
@@ -436,6 +478,7 @@ class PartitionLog:
     def _cut(self, kept: Segment | None, dropped: list[Segment]) -> None:
         """Takes segments away from the end. Seals go first and for certain, newer logs before older ones: whatever a
         crash leaves is an unsealed tail beyond the recovery point, which recovery cuts off again."""
+        self.cancel_swap()
         self.flush()
         base_offset = 0 if kept is None else kept.base_offset
         self._disk.recovery_points.put(self._key, RecoveryPoint(base_offset, base_offset, 0))
@@ -472,6 +515,8 @@ class PartitionLog:
     def drop_local_before(self, offset: int, now_ms: int) -> int:
         """Deletes local segments wholly below `offset`, which the bucket holds; the log start stays. How many."""
         count = 0
+        if self._swap is not None:
+            return count
         for segment in self._segments:
             if not segment.sealed or segment.end_offset > offset:
                 break
@@ -485,7 +530,7 @@ class PartitionLog:
 
         Nothing at or above `deletable_end` goes; by default that is what is committed.
         """
-        if self.failure is not None or not len(self._segments):
+        if self.failure is not None or self._swap is not None or not len(self._segments):
             return 0
         if deletable_end is None:
             deletable_end = self.log_end_offset if self.committed_offset is None else self.committed_offset

@@ -194,7 +194,7 @@ def _read(slice_: FileSlice, fd: int) -> memoryview | None:
             return None
         if state is None:
             return _NOTHING
-    return slice_.segment.read_checked(fd, slice_.position, slice_.length)
+    return slice_.segment.read_checked(fd, slice_.position, slice_.length, slice_.offset)
 
 
 def _search_time(segment: Segment, fd: int, timestamp: int, start: int, end_offset: int) -> TimestampOffset | None:
@@ -243,7 +243,7 @@ def _first_as_late(
 
 def _records(segment: Segment, fd: int, position: int, header: BatchHeader) -> list[Record]:
     try:
-        return decode_records(segment.read_checked(fd, position, header.size))
+        return decode_records(segment.read_checked(fd, position, header.size, header.base_offset))
     except CorruptBatch as error:
         segment.mark_damaged(position, str(error))
         raise segment.corrupt(position) from error

@@ -27,7 +27,7 @@ from hot_tier.log.index import NO_TIMESTAMP, SEAL_BYTES, Seal, SparseIndex, read
 from hot_tier.log.names import OffsetFile
 from hot_tier.log.producer_snapshots import restore_producers
 from hot_tier.log.recovery_points import RecoveryPoint
-from hot_tier.log.scan import BASE_OFFSET, LEADER_EPOCH, MAX_TIMESTAMP, Rows, Walk
+from hot_tier.log.scan import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, MAX_TIMESTAMP, Rows, Walk
 from hot_tier.log.sealed_text import read_sealed_text
 from hot_tier.log.segment import Segment, note_rows
 from hot_tier.log.state import DEFAULT_INDEX_INTERVAL, LogState
@@ -182,9 +182,15 @@ class Recovery:
         assert segment.index is not None
         start = walk.position
         for rows in walk:
-            if segment.size == 0:
+            if segment.created_ms == 0:
                 first = int(rows[0, MAX_TIMESTAMP])
                 segment.created_ms = min(first, self._now_ms) if first != NO_TIMESTAMP else self._now_ms
+            if (
+                rows[0, BASE_OFFSET] != segment.end_offset
+                or (rows[1:, BASE_OFFSET] != rows[:-1, LAST_OFFSET] + 1).any()
+            ):
+                segment.dense = False
+            segment.end_offset = int(rows[-1, LAST_OFFSET]) + 1
             latest = note_rows(segment.index, rows, segment.base_offset, segment.max_timestamp, segment.index_interval)
             if latest > segment.max_timestamp:
                 segment.max_timestamp = latest
@@ -279,7 +285,7 @@ class Recovery:
     def _seal(self, segment: Segment) -> None:
         if segment.sealed:
             return
-        segment.sealed = True
+        segment.sealed = segment.seal_written = True
         self._changed = True
         fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
         try:

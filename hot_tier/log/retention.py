@@ -22,8 +22,9 @@ def roll_for_write(config: TopicConfig, *, size: int, batch_bytes: int, offset_s
 
 def roll_at_ms(config: TopicConfig, *, base_offset: int, created_ms: int) -> int:
     """When a segment that took its first batch at `created_ms` is closed, whether or not a write arrives."""
+    segment_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacted else config.segment_ms
     jitter = (base_offset * _MIX & 0xFFFF_FFFF) % config.segment_jitter_ms if config.segment_jitter_ms else 0
-    return created_ms + max(1, config.segment_ms - jitter)
+    return created_ms + max(1, segment_ms - jitter)
 
 
 def expired(

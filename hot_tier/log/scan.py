@@ -32,9 +32,12 @@ Rows = NDArray[np.int64]
 class Walk:
     """Iterate to get arrays of rows; then `position`, `next_offset` and `fault` say where and why it ended."""
 
-    def __init__(self, fd: int, start: int, end: int, next_offset: int, *, check_from: int | None = None) -> None:
+    def __init__(
+        self, fd: int, start: int, end: int, next_offset: int, *, dense: bool = False, check_from: int | None = None
+    ) -> None:
         self._fd = fd
         self._end = end
+        self._dense = dense
         self._check_from = end if check_from is None else check_from
         self.position = start
         """Where the first batch starts that was not delivered; `end` if all were."""
@@ -52,7 +55,7 @@ class Walk:
         start = self.position
         checked = start >= self._check_from
         data = read_at(self._fd, start, min(_CHECK_BYTES if checked else _SKIM_BYTES, self._end - start))
-        rows, after, bad = _parse_all(data, start, self._end, self.next_offset)
+        rows, after, bad = _parse_all(data, start, self._end, self.next_offset, self._dense)
         if not checked:
             rows = rows[rows[:, POSITION] < self._check_from]
             bad = bad and start + after < self._check_from
@@ -83,17 +86,30 @@ class Walk:
         return rows
 
 
-def sound_bytes(data: memoryview, next_offset: int) -> int:
-    """How many bytes at the front of `data` are whole batches with the right CRC."""
-    rows, after, _ = _parse_all(data, 0, len(data), next_offset)
+def sound_bytes(data: memoryview, offset: int, end_offset: int, *, dense: bool) -> int:
+    """How many bytes at the front of `data` are whole batches with the right CRC and plausible offsets.
+
+    The first batch holds `offset`, or is the first one after it where offsets may have gaps. Base offsets are outside
+    the CRC: only their order can show that one is wrong.
+    """
+    rows, _, _ = _parse_all(data, 0, len(data), 0, False)
+    sound = 0
     for row in rows.tolist():
-        begin = row[POSITION]
-        if crc32c(data[begin + CRC_COVERED_FROM : begin + row[SIZE]]) != row[CRC]:
-            return int(begin)
-    return after
+        begin, base_offset, last_offset = row[POSITION], row[BASE_OFFSET], row[LAST_OFFSET]
+        if (
+            crc32c(data[begin + CRC_COVERED_FROM : begin + row[SIZE]]) != row[CRC]
+            or last_offset < offset
+            or last_offset >= end_offset
+            or (dense and base_offset > offset)
+            or (sound and base_offset < offset)
+        ):
+            break
+        sound = begin + row[SIZE]
+        offset = last_offset + 1
+    return sound
 
 
-def _parse_all(data: memoryview, position: int, end: int, next_offset: int) -> tuple[Rows, int, bool]:
+def _parse_all(data: memoryview, position: int, end: int, next_offset: int, dense: bool) -> tuple[Rows, int, bool]:
     rows: Rows = np.empty((len(data) // HEADER_BYTES, HEADER_COLUMNS), np.int64)
-    filled, after, bad = parse_headers(np.frombuffer(data, np.uint8), position, end, next_offset, rows)
+    filled, after, bad = parse_headers(np.frombuffer(data, np.uint8), position, end, next_offset, dense, rows)
     return rows[:filled], after, bool(bad)

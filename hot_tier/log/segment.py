@@ -67,6 +67,9 @@ class SegmentInfo(NamedTuple):
     max_timestamp: int
     path: str
     sealed: bool
+    cleaned_ms: int
+    """When compaction first wrote it, -1 for never."""
+    dense: bool
 
 
 class Segment:
@@ -81,12 +84,14 @@ class Segment:
         "cleaned_ms",
         "created_ms",
         "damaged",
+        "dense",
         "end_offset",
         "index",
         "index_interval",
         "max_timestamp",
         "max_timestamp_offset",
         "retired",
+        "seal_written",
         "sealed",
         "size",
         "stem",
@@ -106,7 +111,12 @@ class Segment:
         """When its first batch was written."""
         self.cleaned_ms = NEVER_CLEANED
         """When compaction first wrote what it holds."""
+        self.dense = True
+        """Each batch so far starts where the one before it ends."""
         self.sealed = False
+        """Closed: no batch is added any more."""
+        self.seal_written = False
+        """Synced, and its index files too."""
         self.retired = False
         self.index: SparseIndex | None = None
         self.damaged: list[int] = []
@@ -124,7 +134,8 @@ class Segment:
         segment.max_timestamp = seal.max_timestamp
         segment.max_timestamp_offset = seal.max_timestamp_offset
         segment.cleaned_ms = seal.cleaned_ms
-        segment.sealed = seal.sealed
+        segment.sealed = segment.seal_written = seal.sealed
+        segment.dense = seal.dense
         return segment
 
     @property
@@ -139,6 +150,8 @@ class Segment:
             self.max_timestamp,
             self.path,
             self.sealed,
+            self.cleaned_ms,
+            self.dense,
         )
 
     # The file
@@ -208,6 +221,8 @@ class Segment:
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = base_offset
+        if base_offset != self.end_offset:
+            self.dense = False
         self.size = position + size
         self.end_offset = last_offset + 1
 
@@ -244,7 +259,7 @@ class Segment:
     def unseal(self) -> None:
         if self.sealed:
             self.close()
-            self.sealed = False
+            self.sealed = self.seal_written = False
 
     # The index
 
@@ -257,6 +272,7 @@ class Segment:
             self.max_timestamp_offset,
             self.cleaned_ms,
             sealed,
+            self.dense,
         )
 
     def index_files(self, fd: int, *, sealed: bool) -> list[tuple[str, bytes]]:
@@ -300,7 +316,7 @@ class Segment:
     def _build_index(self, fd: int) -> SparseIndex:
         index = SparseIndex()
         latest = NO_TIMESTAMP
-        walk = Walk(fd, 0, self.size, self.base_offset)
+        walk = Walk(fd, 0, self.size, self.base_offset, dense=self.dense)
         for rows in walk:
             latest = note_rows(index, rows, self.base_offset, latest, self.index_interval)
         if walk.fault:
@@ -327,13 +343,18 @@ class Segment:
                 raise WouldBlock
             index = self.load_index(fd)
         found, position = index.floor(offset - self.base_offset)
-        if found == offset - self.base_offset:
+        expected = found + self.base_offset
+        if expected == offset:
             return position
         while position < self.size:
             header = self.header_at(position, fd)
+            if header.base_offset < expected or (self.dense and header.base_offset != expected):
+                self.mark_damaged(position, f"offset {header.base_offset} where {expected} was expected")
+                raise self.corrupt(position)
             if header.last_offset >= offset:
                 break
             position += header.size
+            expected = header.last_offset + 1
         return position
 
     def boundary(self, position: int) -> int:
@@ -371,15 +392,16 @@ class Segment:
     def is_checked(self, position: int, length: int) -> bool:
         return self._checked_from <= position and position + length <= self._checked_to
 
-    def read_checked(self, fd: int, position: int, length: int) -> memoryview:
-        """The batches there, up to the first damaged one. Waits for the disk; any thread may call it."""
+    def read_checked(self, fd: int, position: int, length: int, offset: int) -> memoryview:
+        """The batches there, up to the first damaged one; `offset` led to the first. Waits for the disk; any thread
+        may call it."""
         try:
             data = read_at(fd, position, length)
         except OSError as error:
             raise StorageFailure(f"cannot read: {error}", where=self.path) from error
         if len(data) == length and self.is_checked(position, length):
             return data
-        sound = sound_bytes(data, self.base_offset)
+        sound = sound_bytes(data, max(offset, self.base_offset), self.end_offset, dense=self.dense)
         if sound < length:
             self.mark_damaged(position + sound, "the batch does not match its CRC, or its header is not one")
             if sound == 0:

@@ -73,7 +73,7 @@ def test_max_bytes_gives_whole_batches_and_at_least_one(log: PartitionLog) -> No
 def test_nothing_at_or_beyond_the_end_offset_is_returned(small: PartitionLog) -> None:
     for number in range(40):
         append(small, batch(b"%d" % number, b"%d" % number))
-    for end in range(0, 81):
+    for end in range(81):
         visible = [h.base_offset for _, h in iter_headers(read_bytes(small, 0, end_offset=end))]
         assert all(base + 2 <= end for base in visible)
         last = end // 2 * 2

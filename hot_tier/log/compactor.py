@@ -1,0 +1,340 @@
+"""Running a compaction: keys are gathered and segments rewritten in a thread, exchanged on the loop.
+
+The rules are in `compaction`, the order of the exchange in `compaction_swap`. A log with more keys than fit into the
+table takes several passes; each covers the next stretch of dirty log and rewrites everything before it.
+
+Bytes are read and checked like any foreign bytes. A damaged batch ends the compaction of that log, and nothing is
+changed: damage is for readers to see, not for compaction to carry over.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Executor
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+import structlog
+
+from hot_tier.errors import CorruptBatch, TierlogError
+from hot_tier.log import names
+from hot_tier.log.compaction import Group, cleanable, dirty_ratio, first_dirty, groups, is_due
+from hot_tier.log.compaction_swap import remove_cleaned
+from hot_tier.log.config import TopicConfig
+from hot_tier.log.files import read_at, sync_data, write_at
+from hot_tier.log.index import NEVER_CLEANED, NO_TIMESTAMP, Seal, SparseIndex, write_index, write_time_index
+from hot_tier.log.kernels import HAS_KEY, HAS_VALUE
+from hot_tier.log.key_table import (
+    RECORD_END,
+    RECORD_FLAGS,
+    RECORD_START,
+    RECORD_TIMESTAMP,
+    KeyTable,
+    Rows,
+)
+from hot_tier.log.partition_log import PartitionLog
+from hot_tier.log.segment import SegmentInfo
+from hot_tier.record.batch import BatchHeader, check_crc, iter_headers, read_header, write_batch
+from hot_tier.record.compression import Codec, compress
+
+_log = structlog.get_logger()
+
+_READ_BYTES: Final = 4 << 20
+_WRITE_BYTES: Final = 1 << 20
+
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """The broker stops; the compaction is given up, and nothing has changed."""
+
+
+@dataclass(slots=True)
+class Rewritten:
+    seal: Seal
+    index: SparseIndex
+
+
+class Compactor:
+    def __init__(self, threads: Executor, buffer_bytes: int, clock: Callable[[], int]) -> None:
+        self._threads = threads
+        self._buffer_bytes = buffer_bytes
+        self._clock = clock
+        self._stopping = False
+        self._refused: set[PartitionLog] = set()
+        self.removed_bytes = 0
+        self.runs = 0
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def next_log(self, logs: Sequence[PartitionLog]) -> PartitionLog | None:
+        """The log that most needs to be compacted."""
+        best: tuple[float, PartitionLog] | None = None
+        now_ms = self._clock()
+        for log in logs:
+            if log.config.compacted and log not in self._refused and log.failure is None:
+                segments = self._cleanable(log, now_ms)
+                if is_due(log.config, segments, now_ms=now_ms):
+                    ratio = dirty_ratio(segments)
+                    if best is None or ratio > best[0]:
+                        best = ratio, log
+        return best[1] if best is not None else None
+
+    async def compact(self, log: PartitionLog) -> bool:
+        """Cleans all that may be cleaned now, due or not; whether it did."""
+        now_ms = self._clock()
+        segments = self._cleanable(log, now_ms)
+        try:
+            return await self._compact(log, segments, now_ms)
+        except Stopped:
+            return False
+        except OSError as error:
+            # Retention or a deletion took a segment away meanwhile, or the disk is full: a later run sees to it.
+            _log.warning("compaction given up for now", partition=str(log.tp), error=str(error))
+            return False
+        except TierlogError as error:
+            if set(segments).issubset(log.sealed_segments()):
+                self._refused.add(log)
+                _log.error("log cannot be compacted", partition=str(log.tp), error=str(error))
+            return False
+
+    def _cleanable(self, log: PartitionLog, now_ms: int) -> list[SegmentInfo]:
+        return cleanable(log.config, log.sealed_segments(), committed_offset=log.compactable_end, now_ms=now_ms)
+
+    async def _compact(self, log: PartitionLog, segments: list[SegmentInfo], now_ms: int) -> bool:
+        dirty = segments[first_dirty(segments) :]
+        if not dirty:
+            return False
+        end_offset = segments[-1].end_offset
+        covered: int = dirty[0].base_offset
+        size = sum(segment.size for segment in segments)
+        while covered < end_offset:
+            wanted = [segment for segment in dirty if segment.end_offset > covered]
+            table, covered = await self._in_thread(
+                partial(build_table, wanted, covered, self._buffer_bytes, self._check)
+            )
+            segments = [segment for segment in log.sealed_segments() if segment.base_offset < min(covered, end_offset)]
+            for group in groups(log.config, segments, now_ms=now_ms):
+                await self._rewrite(log, group, table, covered, now_ms)
+            dirty = [segment for segment in log.sealed_segments() if segment.end_offset <= end_offset]
+        left = sum(segment.size for segment in log.sealed_segments() if segment.end_offset <= end_offset)
+        self.runs += 1
+        self.removed_bytes += size - left
+        _log.info("log compacted", partition=str(log.tp), bytes_before=size, bytes_after=left)
+        return True
+
+    async def _rewrite(self, log: PartitionLog, group: Group, table: KeyTable, covered: int, now_ms: int) -> None:
+        cleaned_ms = max(member.cleaned_ms for member in group.members)
+        if any(member.cleaned_ms == NEVER_CLEANED for member in group.members):
+            cleaned_ms = now_ms if group.end_offset <= covered else NEVER_CLEANED
+        traces = log.producers.last_offsets()
+        rewritten = await self._in_thread(partial(rewrite, group, table, log.config, traces, cleaned_ms, self._check))
+        if rewritten is None:
+            return
+        swap = log.begin_swap([member.base_offset for member in group.members])
+        if swap is None:
+            remove_cleaned(log.directory, group.base_offset)
+            return
+        try:
+            await self._in_thread(swap.decide)
+        except OSError:
+            log.cancel_swap()
+            raise
+        if log.finish_swap(swap, rewritten.seal, rewritten.index):
+            await self._in_thread(swap.settle)
+
+    def _check(self) -> None:
+        if self._stopping:
+            raise Stopped
+
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+
+def iter_batches(segment: SegmentInfo) -> Generator[tuple[memoryview, BatchHeader], None, None]:
+    """Every batch of a segment, checked. CorruptBatch at the first that is not whole or not right."""
+    fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    size = segment.size
+    try:
+        position = 0
+        next_offset: int = segment.base_offset
+        wanted = _READ_BYTES
+        while position < size:
+            data = read_at(fd, position, min(wanted, size - position))
+            taken = 0
+            for at, header in iter_headers(data):
+                check_crc(data, header, at)
+                if not next_offset <= header.base_offset <= header.last_offset < segment.end_offset or (
+                    segment.dense and header.base_offset != next_offset
+                ):
+                    raise CorruptBatch(f"offset {header.base_offset} is out of order", where=segment.path)
+                next_offset = header.last_offset + 1
+                taken = at + header.size
+                yield data[at:taken], header
+            wanted = _READ_BYTES
+            if taken == 0:
+                wanted = read_header(data).size
+                if wanted <= len(data) or wanted > size - position:
+                    raise CorruptBatch("a batch runs past the end of its segment", where=segment.path)
+            position += taken
+    finally:
+        os.close(fd)
+
+
+def build_table(
+    segments: Sequence[SegmentInfo], from_offset: int, max_bytes: int, check: Callable[[], None]
+) -> tuple[KeyTable, int]:
+    """The latest offset of each key from `from_offset` on, and up to which offset the table knows them all."""
+    table = KeyTable(max_bytes, sum(segment.size for segment in segments))
+    for segment in segments:
+        with closing(iter_batches(segment)) as batches:
+            for batch, header in batches:
+                check()
+                if header.base_offset < from_offset or header.is_control or header.record_count == 0:
+                    continue
+                if not table.add(table.scan(batch, header)[1]):
+                    return table, header.base_offset
+    return table, segments[-1].end_offset
+
+
+def rewrite(
+    group: Group,
+    table: KeyTable,
+    config: TopicConfig,
+    traces: frozenset[int],
+    cleaned_ms: int,
+    check: Callable[[], None],
+) -> Rewritten | None:
+    """Writes and syncs a group's `.cleaned` files. None if that would change nothing."""
+    stem = group.members[0].path.removesuffix(names.LOG)
+    fd = os.open(stem + names.LOG + names.CLEANED, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        output = _Output(fd, group, config.index_interval_bytes)
+        try:
+            for member in group.members:
+                with closing(iter_batches(member)) as batches:
+                    for batch, header in batches:
+                        check()
+                        kept = _kept(batch, header, table, group.drop_markers, traces)
+                        if kept is not None:
+                            output.add(*kept)
+        except BaseException:
+            remove_cleaned(os.path.dirname(stem), group.base_offset)
+            raise
+        output.finish()
+    finally:
+        os.close(fd)
+    only = group.members[0]
+    if len(group.members) == 1 and output.size == only.size and only.cleaned_ms == cleaned_ms:
+        remove_cleaned(os.path.dirname(stem), group.base_offset)
+        return None
+    seal = Seal(
+        group.base_offset,
+        group.end_offset,
+        output.size,
+        output.max_timestamp,
+        output.max_timestamp_offset,
+        cleaned_ms,
+        sealed=True,
+        dense=False,
+    )
+    for suffix, content in (
+        (names.TIME_INDEX, write_time_index(output.index, seal)),
+        (names.INDEX, write_index(output.index, seal)),
+    ):
+        _write_cleaned(stem + suffix, content)
+    return Rewritten(seal, output.index)
+
+
+def _write_cleaned(path: str, content: bytes) -> None:
+    fd = os.open(path + names.CLEANED, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        write_at(fd, memoryview(content), 0)
+        sync_data(fd)
+    finally:
+        os.close(fd)
+
+
+class _Output:
+    def __init__(self, fd: int, group: Group, index_interval: int) -> None:
+        self._fd = fd
+        self._base_offset = group.base_offset
+        self._index_interval = index_interval
+        self._buffer = bytearray()
+        self.index = SparseIndex()
+        self.size = 0
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = group.base_offset
+
+    def add(self, batch: memoryview | bytearray, base_offset: int, max_timestamp: int) -> None:
+        self.index.note(
+            base_offset - self._base_offset, self.size, len(batch), self.max_timestamp, self._index_interval
+        )
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = base_offset
+        self._buffer += batch
+        self.size += len(batch)
+        if len(self._buffer) >= _WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        write_at(self._fd, memoryview(self._buffer), self.size - len(self._buffer))
+        self._buffer = bytearray()
+
+    def finish(self) -> None:
+        self._write()
+        sync_data(self._fd)
+
+
+def _kept(
+    batch: memoryview, header: BatchHeader, table: KeyTable, drop_markers: bool, traces: frozenset[int]
+) -> tuple[memoryview | bytearray, int, int] | None:
+    """What stays of a batch, its base offset and its greatest timestamp."""
+    if header.is_control:
+        return batch, header.base_offset, header.max_timestamp
+    records, rows = table.scan(batch, header)
+    flags = rows[:, RECORD_FLAGS]
+    keep = (flags & HAS_KEY != 0) & ~table.superseded(rows)
+    if drop_markers:
+        keep &= flags & HAS_VALUE != 0
+    if header.record_count and keep.all():
+        return batch, header.base_offset, header.max_timestamp
+    if not keep.any():
+        if header.producer_id < 0 or header.last_offset not in traces:
+            return None
+        return _with_records(header, b"", 0, Codec.NONE, NO_TIMESTAMP), header.base_offset, NO_TIMESTAMP
+    chosen: Rows = rows[keep]
+    max_timestamp = header.max_timestamp if header.log_append_time else int(chosen[:, RECORD_TIMESTAMP].max())
+    view = records.data
+    body = b"".join(view[start:end] for start, end in chosen[:, (RECORD_START, RECORD_END)].tolist())
+    codec = Codec(header.codec)
+    return (
+        _with_records(header, compress(codec, body), len(chosen), codec, max_timestamp),
+        header.base_offset,
+        max_timestamp,
+    )
+
+
+def _with_records(
+    header: BatchHeader, records: "bytes | bytearray | memoryview", count: int, codec: Codec, max_timestamp: int
+) -> bytearray:
+    """The batch with other records: offsets, epoch and producer stay, and each record's deltas stay true."""
+    return write_batch(
+        records,
+        codec=codec,
+        record_count=count,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=max_timestamp,
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        log_append_time=header.log_append_time,
+        transactional=header.is_transactional,
+    )

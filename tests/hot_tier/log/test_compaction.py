@@ -1,0 +1,319 @@
+"""Compaction against a plain model, and a crash at every step of the exchange."""
+
+import asyncio
+import os
+import random
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hot_tier.errors import CorruptLog
+from hot_tier.log import compaction_swap, files
+from hot_tier.log.compaction import cleanable, dirty_ratio, first_dirty, groups, is_due
+from hot_tier.log.compactor import Compactor
+from hot_tier.log.config import TopicConfig
+from hot_tier.log.partition_log import PartitionLog
+from hot_tier.log.segment import SegmentInfo
+from hot_tier.record.batch import iter_headers, read_header
+from hot_tier.record.records import Record
+from tests.hot_tier.log.support import (
+    NOW,
+    append,
+    batch,
+    open_log,
+    read_all,
+    read_bytes,
+    recover,
+    release,
+    reopen_after_kill,
+)
+
+COMPACT = TopicConfig(
+    cleanup_policy=frozenset({"compact"}), segment_bytes=1024, index_interval_bytes=100, delete_retention_ms=1000
+)
+
+
+def compact(log: PartitionLog, *, now_ms: int = NOW, buffer_bytes: int = 1 << 20) -> bool:
+    with ThreadPoolExecutor(1) as threads:
+        return asyncio.run(Compactor(threads, buffer_bytes, lambda: now_ms).compact(log))
+
+
+def write(log: PartitionLog, *pairs: tuple[bytes, bytes | None], codec: int = 0, **producer: int) -> None:
+    append(log, batch(*pairs, codec=codec, **producer))
+
+
+def close_active(log: PartitionLog) -> None:
+    log.roll(NOW)
+    log.flush()
+
+
+def expected(records: Sequence[Record], cleanable_end: int, *, markers: bool) -> list[tuple[int, bytes | None, object]]:
+    latest = {record.key: record.offset for record in records if record.offset < cleanable_end}
+    return [
+        (record.offset, record.key, record.value)
+        for record in records
+        if record.offset >= cleanable_end
+        or (latest[record.key] == record.offset and (markers or record.value is not None))
+    ]
+
+
+def seen(records: Sequence[Record]) -> list[tuple[int, bytes | None, object]]:
+    return [(record.offset, record.key, record.value) for record in records]
+
+
+def test_the_latest_record_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
+    log = open_log(tmp_path, COMPACT)
+    for number in range(60):
+        write(log, (b"k%d" % (number % 7), b"v%d" % number), (b"only-%d" % number, b"x"), codec=number % 5)
+    close_active(log)
+    write(log, (b"k0", b"active"))
+    before = read_all(log)
+    size = log.size_bytes
+    assert compact(log)
+    assert seen(read_all(log)) == expected(before, 120, markers=True)
+    assert log.size_bytes < size
+    assert log.log_end_offset == 121
+    assert not compact(log)
+    for offset in range(121):
+        assert read_header(read_bytes(log, offset)).last_offset >= offset
+    release(log)
+
+
+def test_batches_keep_their_ends_and_their_other_fields(tmp_path: Path) -> None:
+    log = open_log(tmp_path, COMPACT)
+    append(log, batch((b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), timestamps=[5, 9, 6, 7]), epoch=4)
+    append(log, batch((b"c", b"2"), timestamp=3), epoch=4)
+    close_active(log)
+    compact(log)
+    first, second = [header for _, header in iter_headers(read_bytes(log, 0))]
+    assert (first.base_offset, first.last_offset, first.record_count, first.leader_epoch) == (0, 3, 2, 4)
+    assert (first.base_timestamp, first.max_timestamp) == (5, 9)
+    assert (second.base_offset, second.last_offset) == (4, 4)
+    assert [(r.offset, r.timestamp) for r in read_all(log)] == [(1, 9), (2, 6), (4, 3)]
+    release(log)
+
+
+def test_delete_markers_stay_for_their_time_and_then_go(tmp_path: Path) -> None:
+    log = open_log(tmp_path, COMPACT)
+    write(log, (b"a", b"1"), (b"b", b"1"))
+    write(log, (b"a", None))
+    close_active(log)
+    compact(log, now_ms=NOW)
+    assert seen(read_all(log)) == [(1, b"b", b"1"), (2, b"a", None)]
+    write(log, (b"z", b"1"))
+    close_active(log)
+    compact(log, now_ms=NOW + 999)
+    assert (2, b"a", None) in seen(read_all(log))
+    write(log, (b"z", b"2"))
+    close_active(log)
+    compact(log, now_ms=NOW + 1000)
+    assert seen(read_all(log)) == [(1, b"b", b"1"), (4, b"z", b"2")]
+    release(log)
+
+
+def test_a_producers_last_batch_leaves_its_header(tmp_path: Path) -> None:
+    log = open_log(tmp_path, COMPACT)
+    write(log, (b"a", b"1"), producer=5, epoch=2, sequence=0)
+    write(log, (b"a", b"2"), producer=5, epoch=2, sequence=1)
+    write(log, (b"a", b"3"))
+    close_active(log)
+    compact(log)
+    trace, rest = [header for _, header in iter_headers(read_bytes(log, 0))]
+    assert (trace.base_offset, trace.record_count, trace.producer_id, trace.base_sequence) == (1, 0, 5, 1)
+    assert rest.base_offset == 2
+    for path in Path(log.directory).glob("*.producers"):
+        path.unlink()
+    log, _ = reopen_after_kill(log)
+    assert append(log, batch((b"a", b"2"), producer=5, epoch=2, sequence=1)).duplicate
+    release(log)
+
+
+def test_records_without_a_key_go(tmp_path: Path) -> None:
+    log = open_log(tmp_path, COMPACT)
+    append(log, batch(b"no key"))
+    write(log, (b"a", b"1"))
+    close_active(log)
+    compact(log)
+    assert seen(read_all(log)) == [(1, b"a", b"1")]
+    release(log)
+
+
+def test_small_neighbours_are_merged(tmp_path: Path) -> None:
+    log = open_log(tmp_path, COMPACT)
+    for number in range(200):
+        write(log, (b"k", b"v%d" % number))
+    close_active(log)
+    segments = log.segment_count
+    compact(log)
+    for _ in range(2):
+        write(log, (b"k", b"w"))
+        close_active(log)
+        compact(log, now_ms=NOW + 10_000)
+    assert log.segment_count < segments / 2
+    assert [value for _, _, value in seen(read_all(log))] == [b"w"]
+    release(log)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_more_keys_than_fit_take_several_passes(tmp_path: Path, seed: int) -> None:
+    choose = random.Random(seed)
+    log = open_log(tmp_path, COMPACT)
+    for number in range(100):
+        pairs = [(b"k%d" % choose.randrange(60), b"v%d" % number) for _ in range(choose.randrange(1, 9))]
+        write(log, *pairs)
+    close_active(log)
+    before = read_all(log)
+    assert compact(log, buffer_bytes=16 * 24)
+    assert seen(read_all(log)) == expected(before, log.log_end_offset, markers=True)
+    assert all(segment.cleaned_ms == NOW for segment in log.sealed_segments())
+    release(log)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    writes=st.lists(
+        st.lists(
+            st.tuples(st.sampled_from([b"a", b"b", b"c", b""]), st.one_of(st.none(), st.binary(max_size=40))),
+            min_size=1,
+            max_size=6,
+        ),
+        max_size=40,
+    ),
+    codec=st.integers(0, 4),
+    passes=st.lists(st.integers(0, 39), max_size=4),
+)
+def test_any_history_compacts_to_the_model(
+    tmp_path_factory: pytest.TempPathFactory,
+    writes: list[list[tuple[bytes, bytes | None]]],
+    codec: int,
+    passes: list[int],
+) -> None:
+    log = open_log(tmp_path_factory.mktemp("log"), COMPACT)
+    everything: list[Record] = []
+    for at, pairs in enumerate(writes):
+        write(log, *pairs, codec=codec)
+        everything = everything + [r for r in read_all(log) if r.offset >= log.log_end_offset - len(pairs)]
+        if at in passes:
+            close_active(log)
+            compact(log)
+            assert seen(read_all(log)) == expected(everything, log.log_end_offset, markers=True)
+    log, recovered = reopen_after_kill(log)
+    assert recovered.damaged == []
+    assert log.log_end_offset == sum(map(len, writes))
+    release(log)
+
+
+@pytest.mark.parametrize("position", [0, 11, 30, 63])
+def test_damage_is_not_carried_over(tmp_path: Path, position: int) -> None:
+    log = open_log(tmp_path, COMPACT)
+    write(log, (b"a", b"1"))
+    write(log, (b"b", b"1"))
+    close_active(log)
+    path = log.segments()[0].path
+    with open(path, "r+b") as file:
+        file.seek(position)
+        file.write(b"\xff")
+    assert not compact(log)
+    assert log.segment_count == 2
+    log, _ = reopen_after_kill(log)
+    with pytest.raises(CorruptLog):
+        read_bytes(log, 0)
+    release(log)
+
+
+class Crash(Exception):
+    pass
+
+
+STEPS = 24
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_a_crash_at_any_step_leaves_the_old_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    log = open_log(tmp_path / "run", COMPACT)
+    for number in range(60):
+        write(log, (b"k%d" % (number % 7), b"v%d" % number))
+    close_active(log)
+    write(log, (b"active", b"1"))
+    log.flush()
+    before = read_all(log)
+    compacted = expected(before, 60, markers=True)
+    taken: list[str] = []
+
+    def crash_after(function: object, name: str) -> object:
+        def step_then_perhaps_crash(*arguments: object) -> object:
+            result = function(*arguments)  # type: ignore[operator]
+            taken.append(name)
+            if len(taken) == step + 1:
+                shutil.copytree(tmp_path / "run", tmp_path / "crashed")
+            return result
+
+        return step_then_perhaps_crash
+
+    for module in (compaction_swap.os, files.os):
+        for name in ("rename", "unlink"):
+            monkeypatch.setattr(module, name, crash_after(getattr(os, name), name))
+        break
+    monkeypatch.setattr(files.os, "fdatasync", crash_after(os.fdatasync, "fdatasync"))
+    compact(log)
+    monkeypatch.undo()
+    assert seen(read_all(log)) == compacted
+    assert len(taken) > 10
+    release(log)
+    if len(taken) <= step:
+        return
+    directory = log.directory.replace("/run/", "/crashed/")
+    after, recovered = recover(str(tmp_path / "crashed"), directory, COMPACT)
+    assert recovered.damaged == []
+    found = seen(read_all(after))
+    assert len(found) >= len(compacted)
+    assert {key: value for _, key, value in found} == {key: value for _, key, value in compacted}
+    assert set(compacted) <= set(found) <= set(seen(before))
+    assert not list(Path(directory).glob("*.cleaned")) + list(Path(directory).glob("*.swap"))
+    compact(after)
+    assert seen(read_all(after)) == compacted
+    release(after)
+
+
+def segment(
+    base: int, *, size: int = 100, timestamp: int = 0, cleaned_ms: int = -1, sealed: bool = True
+) -> SegmentInfo:
+    return SegmentInfo(base, base + 10, size, timestamp, "", sealed, cleaned_ms, True)  # type: ignore[arg-type]
+
+
+def test_what_may_be_cleaned() -> None:
+    config = TopicConfig(min_compaction_lag_ms=100)
+    log = [segment(0), segment(10, timestamp=50), segment(20, timestamp=10), segment(30, sealed=False)]
+    assert cleanable(config, log, committed_offset=100, now_ms=1000) == log[:3]
+    assert cleanable(config, log, committed_offset=29, now_ms=1000) == log[:2]
+    assert cleanable(config, log, committed_offset=100, now_ms=149) == log[:1]
+
+
+def test_when_it_is_due() -> None:
+    config = TopicConfig(min_cleanable_dirty_ratio=0.5, max_compaction_lag_ms=1000)
+    half = [segment(0, cleaned_ms=1), segment(10)]
+    less = [segment(0, cleaned_ms=1, size=101), segment(10)]
+    assert first_dirty(half) == 1
+    assert dirty_ratio(half) == 0.5
+    assert is_due(config, half, now_ms=5)
+    assert not is_due(config, less, now_ms=5)
+    assert is_due(config, less, now_ms=1001)
+    assert not is_due(config, [segment(0, cleaned_ms=1)], now_ms=10**9)
+    assert not is_due(config, [], now_ms=0)
+
+
+def test_what_is_merged() -> None:
+    config = TopicConfig(segment_bytes=1024, delete_retention_ms=100)
+    old, waiting, dirty = segment(0, cleaned_ms=5), segment(10, cleaned_ms=950), segment(20)
+    found = groups(config, [old, old, waiting, waiting, dirty, dirty], now_ms=1000)
+    assert [len(group.members) for group in found] == [2, 1, 1, 2]
+    assert [group.drop_markers for group in found] == [True, False, False, False]
+    large = [segment(0, size=600), segment(10, size=600)]
+    assert [len(group.members) for group in groups(config, large, now_ms=0)] == [1, 1]

@@ -13,6 +13,10 @@ class StoreUnavailable(StoreError):
     retriable = True
 
 
+class ArchiveNotLoaded(StoreUnavailable):
+    """The offset lies in the bucket, and the partition's manifest has not been read from there yet."""
+
+
 class StoreThrottled(StoreUnavailable):
     """The store asks for fewer requests (503 SlowDown, 429)."""
 

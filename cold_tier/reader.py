@@ -21,7 +21,7 @@ from cold_tier.manifest.model import Segment
 from cold_tier.manifest.reader import Manifest
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.objects.store import Buffer
-from cold_tier.runs import Run, make_run
+from cold_tier.runs import Run, TimedOffset, make_run
 from hot_tier.errors import TierlogError
 from hot_tier.ids import NO_EPOCH, Offset
 from hot_tier.record.crc import crc32c
@@ -79,13 +79,37 @@ class ColdReader:
         assert run is not None
         return run.slice(offset, max_bytes)
 
-    def read_cached(self, segment: Segment, offset: Offset, max_bytes: int) -> memoryview | None:
-        """The same, only if it is in memory: what a fetch can answer without waiting."""
-        reader = self._segments.get(segment.name.uuid)
-        if reader is None:
+    def read_now(self, manifest: Manifest, offset: Offset, max_bytes: int) -> memoryview | None:
+        """The same if it is in memory; None: it takes a wait, or the archive does not hold it."""
+        segment = manifest.segment_at_once(offset)
+        reader = None if segment is None else self._segments.get(segment.name.uuid)
+        if segment is None or reader is None:
             return None
-        run = self._runs.get(f"{segment.name.stem}.{max(reader.index.row_group_at(offset), 0)}")
-        return None if run is None else run.slice(offset, max_bytes)
+        place = _Place(manifest.snapshot.layout, segment, reader, max(reader.index.row_group_at(offset), 0))
+        run = self._runs.get(place.key)
+        if run is None:
+            return None
+        self.hits += 1
+        self._keep_ahead(manifest, place, waited=False)
+        return run.slice(offset, max_bytes)
+
+    async def first_at_or_after(
+        self, manifest: Manifest, timestamp_ms: int, start: Offset, end: Offset
+    ) -> TimedOffset | None:
+        """The earliest offset in [start, end) whose record is not older; records need not be in time order."""
+        async for segment in manifest.segments(start, end, from_ms=timestamp_ms):
+            reader = await self.open_segment(manifest.snapshot.layout, segment)
+            for number, group in enumerate(reader.index.row_groups):
+                if group.max_timestamp_ms < timestamp_ms or group.end_offset <= start or end <= group.first_offset:
+                    continue
+                place = _Place(manifest.snapshot.layout, segment, reader, number)
+                run = self._runs.get(place.key)
+                if run is None:
+                    run = await asyncio.shield(self._fill(place))
+                found = await asyncio.to_thread(run.first_at_or_after, timestamp_ms, start, end)
+                if found is not None:
+                    return found
+        return None
 
     async def close(self) -> None:
         tasks = [*self._ahead, *self._fills.values(), *self._opening.values()]

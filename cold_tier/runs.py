@@ -5,6 +5,7 @@ batch without records says so, and a consumer goes on behind it instead of askin
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +13,15 @@ import numpy.typing as npt
 from cold_tier.objects.store import Buffer
 from hot_tier.ids import LeaderEpoch, Offset
 from hot_tier.record.batch import iter_headers, write_batch
-from hot_tier.record.columns import RecordColumns, encode_batches
+from hot_tier.record.columns import RecordColumns, decode_batches, encode_batches
 
 _MAX_DELTA = 2**31 - 1
+
+
+class TimedOffset(NamedTuple):
+    offset: Offset
+    timestamp_ms: int
+    leader_epoch: LeaderEpoch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +41,23 @@ class Run:
         start = int(self.ends[first - 1]) if first else 0
         last = max(int(np.searchsorted(self.ends, start + max_bytes, "right")) - 1, first)
         return self.data[start : int(self.ends[last])]
+
+    def first_at_or_after(self, timestamp_ms: int, start: Offset, end: Offset) -> TimedOffset | None:
+        """The earliest record of [start, end) that is not older. Batches that are all older are not looked into."""
+        for position, header in iter_headers(self.data):
+            if header.max_timestamp < timestamp_ms or header.last_offset < start or not header.record_count:
+                continue
+            if header.base_offset >= end:
+                return None
+            batch = self.data[position : position + header.size]
+            columns = decode_batches(batch, from_offset=start, end_offset=end)
+            found = np.flatnonzero(columns.timestamps >= timestamp_ms)
+            if len(found):
+                row = found[0]
+                return TimedOffset(
+                    Offset(int(columns.offsets[row])), int(columns.timestamps[row]), LeaderEpoch(header.leader_epoch)
+                )
+        return None
 
 
 def make_run(columns: RecordColumns | None, first_offset: Offset, end_offset: Offset, epoch: LeaderEpoch) -> Run:

@@ -49,10 +49,15 @@ class PageCache:
         self._capacity = capacity
         self._pages: OrderedDict[str, tuple[Segment, ...]] = OrderedDict()
 
-    async def get(self, layout: PartitionLayout, page: Page) -> tuple[Segment, ...]:
+    def cached(self, page: Page) -> tuple[Segment, ...] | None:
         if page.uuid in self._pages:
             self._pages.move_to_end(page.uuid)
-            return self._pages[page.uuid]
+        return self._pages.get(page.uuid)
+
+    async def get(self, layout: PartitionLayout, page: Page) -> tuple[Segment, ...]:
+        known = self.cached(page)
+        if known is not None:
+            return known
         key = layout.page(page.base_offset, page.uuid)
         where = f"{self._store.url}{key}"
         try:
@@ -75,18 +80,21 @@ class Manifest:
 
     async def segment_at(self, offset: Offset) -> Segment | None:
         """The segment whose range holds `offset`; None below the first and at or beyond the end."""
-        snapshot = self.snapshot
-        found = covering(snapshot.tail, offset)
-        if found is not None:
-            return snapshot.tail[found]
-        page = covering(snapshot.pages, offset)
-        if page is None:
-            return None
-        segments = await self._pages.get(snapshot.layout, snapshot.pages[page])
-        found = covering(segments, offset)
-        if found is None:
-            raise CorruptManifest(f"no segment of its page holds offset {offset}", where=str(snapshot.layout))
-        return segments[found]
+        page = self._page_at(offset)
+        if page is not None:
+            await self._pages.get(self.snapshot.layout, page)
+        return self.segment_at_once(offset)
+
+    def segment_at_once(self, offset: Offset) -> Segment | None:
+        """The same without waiting: None also where its page is not in memory."""
+        page = self._page_at(offset)
+        segments = self.snapshot.tail if page is None else self._pages.cached(page)
+        found = None if segments is None else covering(segments, offset)
+        return segments[found] if segments is not None and found is not None else None
+
+    def _page_at(self, offset: Offset) -> Page | None:
+        found = covering(self.snapshot.pages, offset)
+        return None if found is None else self.snapshot.pages[found]
 
     async def segments(
         self, start: Offset, end: Offset, from_ms: int | None = None, to_ms: int | None = None

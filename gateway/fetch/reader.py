@@ -1,18 +1,26 @@
 """Reads a partition for whoever asks, Kafka client or HTTP caller, from the tier that holds the offset.
 
-Owns: how far a reader may see, and which offsets are out of range. Leaves to `hot_tier.log` where the bytes lie.
+Owns: how far a reader may see, which offsets are out of range, and which tier answers. Leaves to `hot_tier.log` and
+`cold_tier.reader` where the bytes lie.
 
 A read is two steps, so that a fetch over many partitions can first see how much there is (`locate`, no I/O) and then
 take it (`take_now`, or `take` when the bytes are not in memory). `read_now` and `read` are both steps at once.
 
-Offsets: log start ≤ last stable offset ≤ high watermark ≤ log end. Below the log start or above the log end is out of
-range; at or above what the reader may see there is nothing yet.
+Offsets: log start ≤ local log start ≤ last stable offset ≤ high watermark ≤ log end. Below the log start or above the
+log end is out of range; at or above what the reader may see there is nothing yet. From the local log start on the hot
+tier answers; below it the archive does, and while the archive cannot be reached or its manifest is not loaded, that is
+an error to try again, never "out of range": a client would reset its position.
 """
 
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from cold_tier.catalog import Catalog
+from cold_tier.errors import ArchiveNotLoaded, CorruptManifest
+from cold_tier.layout import PartitionLayout
+from cold_tier.manifest.reader import Manifest
+from cold_tier.reader import ColdReader
 from hot_tier.errors import OffsetOutOfRange
 from hot_tier.ids import Offset
 from hot_tier.log.reading import FileSlice, TimestampOffset
@@ -29,6 +37,16 @@ class Isolation(IntEnum):
 
 
 @dataclass(slots=True)
+class ColdSlice:
+    """Archived records from `offset` on; how many bytes they are is known once they are here."""
+
+    manifest: Manifest
+    offset: Offset
+    max_bytes: int
+    length: int = 0
+
+
+@dataclass(slots=True)
 class Located:
     """What a read would give: where the bytes are, and the offsets around them as of now."""
 
@@ -36,9 +54,13 @@ class Located:
     high_watermark: Offset
     last_stable_offset: Offset
     log_start_offset: Offset
-    found: FileSlice | None
+    found: FileSlice | ColdSlice | None
     size: int
-    """Bytes to be read, 0 when there is nothing; all that was asked for when only the disk knows."""
+    """Bytes to be read, 0 when there is nothing; all that was asked for when only the disk or the bucket knows."""
+
+    @property
+    def is_cold(self) -> bool:
+        return isinstance(self.found, ColdSlice)
 
 
 @dataclass(slots=True)
@@ -50,7 +72,18 @@ class Fetched:
     log_start_offset: Offset
 
 
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The cold tier as a reader needs it: which manifest, and what it names."""
+
+    catalog: Catalog
+    reader: ColdReader
+
+
 class Reader:
+    def __init__(self, archive: Archive | None = None) -> None:
+        self._archive = archive
+
     def locate(
         self, partition: Partition, offset: int, max_bytes: int, isolation: int, *, min_one: bool = True
     ) -> Located:
@@ -68,28 +101,42 @@ class Reader:
         high_watermark = partition.high_watermark
         stable = partition.last_stable_offset
         end = stable if isolation == Isolation.READ_COMMITTED else high_watermark
-        found = None
+        found: FileSlice | ColdSlice | None = None
         if offset < end and (max_bytes > 0 or min_one):
-            found = log.locate(Offset(offset), max_bytes, end, min_one=min_one)
+            if offset < log.local_log_start_offset:
+                found = ColdSlice(self._manifest(partition, offset), Offset(offset), max_bytes)
+            else:
+                found = log.locate(Offset(offset), max_bytes, end, min_one=min_one)
         size = 0
         if found is not None:
             size = found.length or max(max_bytes, 1)
         return Located(partition, high_watermark, stable, start, found, size)
 
     def take_now(self, located: Located) -> Fetched | None:
-        """None when the disk would have to be waited for."""
-        records: bytes | memoryview = NOTHING
-        if located.found is not None:
-            cached = located.partition.log.read_now(located.found)
-            if cached is None:
-                return None
-            records = cached
-        return Fetched(records, located.high_watermark, located.last_stable_offset, located.log_start_offset)
+        """None when the disk or the bucket would have to be waited for."""
+        records: bytes | memoryview | None = NOTHING
+        if isinstance(located.found, ColdSlice):
+            cold = located.found
+            assert self._archive is not None
+            records = self._archive.reader.read_now(cold.manifest, cold.offset, cold.max_bytes)
+        elif located.found is not None:
+            records = located.partition.log.read_now(located.found)
+        return None if records is None else _fetched(located, records)
 
     async def take(self, located: Located) -> Fetched:
         assert located.found is not None
-        records = await located.partition.log.read(located.found)
-        return Fetched(records, located.high_watermark, located.last_stable_offset, located.log_start_offset)
+        if not isinstance(located.found, ColdSlice):
+            return _fetched(located, await located.partition.log.read(located.found))
+        cold = located.found
+        assert self._archive is not None
+        records = await self._archive.reader.read(cold.manifest, cold.offset, cold.max_bytes)
+        if records is None:
+            raise _hole(located.partition, cold.offset)
+        return _fetched(located, records)
+
+    def nothing_yet(self, located: Located) -> Fetched:
+        """What a reader gets that cannot wait for the archive any longer; it comes again and finds it."""
+        return _fetched(located, NOTHING)
 
     def read_now(self, partition: Partition, offset: int, max_bytes: int, isolation: int) -> Fetched | None:
         return self.take_now(self.locate(partition, offset, max_bytes, isolation))
@@ -102,10 +149,64 @@ class Reader:
     async def offset_for_timestamp(
         self, partition: Partition, timestamp_ms: int, isolation: int
     ) -> TimestampOffset | None:
-        """The earliest record at or after a time, among those that the reader may see."""
+        """The earliest record at or after a time, over both tiers, among those that the reader may see."""
+        log = partition.log
         end = partition.last_stable_offset if isolation == Isolation.READ_COMMITTED else partition.high_watermark
-        return await partition.log.offset_for_timestamp(timestamp_ms, end)
+        start, seam = log.log_start_offset, log.local_log_start_offset
+        if start < seam:
+            manifest = self._manifest(partition, start)
+            assert self._archive is not None
+            found = await self._archive.reader.first_at_or_after(manifest, timestamp_ms, start, seam)
+            if found is not None:
+                return TimestampOffset(found.timestamp_ms, found.offset, found.leader_epoch)
+        return await log.offset_for_timestamp(timestamp_ms, end)
 
     async def max_timestamp_offset(self, partition: Partition) -> TimestampOffset | None:
         """The first record with the greatest timestamp of all that are committed."""
-        return await partition.log.max_timestamp_offset(partition.high_watermark)
+        log = partition.log
+        hot = await log.max_timestamp_offset(partition.high_watermark)
+        start, seam = log.log_start_offset, log.local_log_start_offset
+        if start == seam:
+            return hot
+        manifest = self._manifest(partition, start)
+        latest = max((part.max_timestamp_ms for part in manifest.snapshot.parts if part.rows), default=-1)
+        if hot is not None and hot.timestamp > latest:
+            return hot
+        assert self._archive is not None
+        found = await self._archive.reader.first_at_or_after(manifest, latest, start, seam)
+        return hot if found is None else TimestampOffset(found.timestamp_ms, found.offset, found.leader_epoch)
+
+    def archived_end(self, partition: Partition) -> Offset:
+        """Archived through here, exclusive; 0 where nothing is, or nothing is known yet."""
+        manifest = None if self._archive is None else self._archive.catalog.get(_layout(partition))
+        return Offset(0) if manifest is None or not manifest.snapshot.segments else manifest.snapshot.end_offset
+
+    def _manifest(self, partition: Partition, offset: int) -> Manifest:
+        manifest = None if self._archive is None else self._archive.catalog.get(_layout(partition))
+        if manifest is None:
+            raise ArchiveNotLoaded(
+                f"offset {offset} is in the bucket, and this partition's manifest has not been read from there yet",
+                where=str(partition.tp),
+                hint="try again; if it stays, check the bucket (`tierlog archive status`)"
+                if self._archive is not None
+                else "start the broker with the --bucket that holds this topic's history",
+            )
+        if not manifest.snapshot.start_offset <= offset < manifest.snapshot.end_offset:
+            raise _hole(partition, offset)
+        return manifest
+
+
+def _layout(partition: Partition) -> PartitionLayout:
+    return PartitionLayout(partition.tp.topic, partition.topic.id, partition.tp.partition)
+
+
+def _fetched(located: Located, records: bytes | memoryview) -> Fetched:
+    return Fetched(records, located.high_watermark, located.last_stable_offset, located.log_start_offset)
+
+
+def _hole(partition: Partition, offset: int) -> CorruptManifest:
+    return CorruptManifest(
+        f"offset {offset} is neither on the local disk nor named by the archive's manifest",
+        where=str(partition.tp),
+        hint="`tierlog archive verify` shows what the bucket holds",
+    )

@@ -7,6 +7,7 @@ UNKNOWN_SERVER_ERROR.
 from enum import IntEnum
 from typing import Final
 
+from cold_tier import errors as cold_errors
 from gateway.coordinators import errors as groups
 from hot_tier import errors
 
@@ -144,6 +145,8 @@ CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.UnknownLeaderEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
     errors.NotEnoughReplicas: ErrorCode.NOT_ENOUGH_REPLICAS,
     errors.StorageFailure: ErrorCode.KAFKA_STORAGE_ERROR,
+    cold_errors.CorruptObject: ErrorCode.CORRUPT_MESSAGE,
+    cold_errors.StoreError: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.MetadataUnavailable: ErrorCode.REQUEST_TIMED_OUT,
     errors.MetadataConflict: ErrorCode.NOT_CONTROLLER,
     errors.InvalidRequest: ErrorCode.INVALID_REQUEST,

@@ -48,9 +48,9 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
     if plan.error:
         return FetchResponse(error_code=plan.error, session_id=plan.session_id)
     max_bytes = context.buffers.answer_bytes(min(request.max_bytes, node.kafka.fetch_max_bytes))
-    fetch = Fetch(plan, context, max_bytes, request.isolation_level)
-    outcomes = fetch.locate()
     wait_ms = min(request.max_wait_ms, node.kafka.fetch_max_wait_ms)
+    fetch = Fetch(plan, context, max_bytes, request.isolation_level, wait_ms)
+    outcomes = fetch.locate()
     if wait_ms <= 0 or not plan.wanted or fetch.enough(outcomes, request.min_bytes):
         return fetch.answer(outcomes)
     return LongPoll(fetch, outcomes, request.min_bytes, wait_ms).future
@@ -59,13 +59,14 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
 class Fetch:
     """One request's partitions and limits."""
 
-    __slots__ = ("_context", "_isolation", "_max_bytes", "plan")
+    __slots__ = ("_context", "_isolation", "_max_bytes", "_wait_ms", "plan")
 
-    def __init__(self, plan: Plan, context: RequestContext, max_bytes: int, isolation: int) -> None:
+    def __init__(self, plan: Plan, context: RequestContext, max_bytes: int, isolation: int, wait_ms: int) -> None:
         self.plan = plan
         self._context = context
         self._max_bytes = max_bytes
         self._isolation = isolation
+        self._wait_ms = wait_ms
 
     def locate(self) -> list[Outcome]:
         left = self._max_bytes
@@ -91,7 +92,7 @@ class Fetch:
     def answer(self, outcomes: Sequence[Outcome]) -> FetchResponse | Awaitable[FetchResponse]:
         reader = self._context.node.reader
         answers: list[PartitionData | None] = []
-        cold: list[int] = []
+        away: list[int] = []
         for position, (wanted, outcome) in enumerate(zip(self.plan.wanted, outcomes, strict=True)):
             if isinstance(outcome, PartitionData):
                 answers.append(outcome)
@@ -102,27 +103,43 @@ class Fetch:
                 answers.append(self._error(wanted, error))
                 continue
             if fetched is None:
-                cold.append(position)
+                away.append(position)
                 answers.append(None)
             else:
                 answers.append(self._data(wanted, fetched))
-        if cold:
-            return self._answer_cold(outcomes, answers, cold)
+        if away:
+            return self._answer_when_there(outcomes, answers, away)
         return self._response(answers)
 
-    async def _answer_cold(
-        self, outcomes: Sequence[Outcome], answers: list[PartitionData | None], cold: list[int]
+    async def _answer_when_there(
+        self, outcomes: Sequence[Outcome], answers: list[PartitionData | None], away: list[int]
     ) -> FetchResponse:
-        """Some bytes are on disk only; they are read side by side."""
-        located = [outcome for outcome in (outcomes[position] for position in cold) if isinstance(outcome, Located)]
+        """Some bytes are on the disk or in the bucket only; they are read side by side.
+
+        The bucket is given the request's own wait, no more, so that partitions which have their bytes do not wait for
+        one that has not. What it brings after that is there when the client asks again.
+        """
         reader = self._context.node.reader
-        taken = await asyncio.gather(*(reader.take(item) for item in located), return_exceptions=True)
-        for position, result in zip(cold, taken, strict=True):
-            wanted = self.plan.wanted[position]
-            if isinstance(result, Fetched):
-                answers[position] = self._data(wanted, result)
+        reads: dict[int, asyncio.Task[Fetched]] = {}
+        in_time: list[asyncio.Task[Fetched]] = []
+        for position in away:
+            located = outcomes[position]
+            assert isinstance(located, Located)
+            reads[position] = asyncio.ensure_future(reader.take(located))
+            if not located.is_cold:
+                in_time.append(reads[position])
+        await asyncio.wait(reads.values(), timeout=self._wait_ms / 1000)
+        await asyncio.gather(*in_time, return_exceptions=True)
+        for position, read in reads.items():
+            wanted, located = self.plan.wanted[position], outcomes[position]
+            assert isinstance(located, Located)
+            if not read.done():
+                read.cancel()
+                answers[position] = self._data(wanted, reader.nothing_yet(located))
+            elif (error := read.exception()) is not None:
+                answers[position] = self._error(wanted, error)
             else:
-                answers[position] = self._error(wanted, result)
+                answers[position] = self._data(wanted, read.result())
         return self._response(answers)
 
     def partition(self, wanted: Wanted) -> Partition:

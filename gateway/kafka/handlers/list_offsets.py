@@ -78,7 +78,8 @@ def _known(partition: Partition, timestamp: int, isolation: int, answer: Answer,
         answer.offset = log.local_log_start_offset
         answer.leader_epoch = log.epochs.epoch_at(log.local_log_start_offset)
     elif timestamp == LATEST_TIERED:
-        answer.offset = -1
+        answer.offset = context.node.reader.archived_end(partition) - 1
+        answer.leader_epoch = log.epochs.epoch_at(answer.offset)
     else:
         return False
     return True

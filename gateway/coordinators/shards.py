@@ -163,9 +163,19 @@ class Shards:
     def _load(self, number: int) -> None:
         shard = Shard(number, OffsetsWriter(self._find_partition, number, self._clock))
         self._shards[number] = shard
+        if self._is_unused(shard):
+            shard.loading = False
+            return
         task = asyncio.get_running_loop().create_task(self._read_back(shard), name=f"load {OFFSETS_TOPIC}-{number}")
         self._loads.add(task)
         task.add_done_callback(self._loads.discard)
+
+    def _is_unused(self, shard: Shard) -> bool:
+        """Nothing to read: so that the first group of a new offsets topic need not wait."""
+        try:
+            return self._find_partition(PartitionId(shard.number)).log.log_end_offset == 0
+        except TierlogError:
+            return False
 
     async def _read_back(self, shard: Shard) -> None:
         groups: dict[str, LoadedGroup] = {}

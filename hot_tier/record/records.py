@@ -21,7 +21,8 @@ from hot_tier.record.batch import (
 )
 from hot_tier.record.compression import compress, decompress
 
-MAX_DECOMPRESSED_BYTES: Final = 128 << 20
+# For readers of stored batches, which must read whatever a broker's own limit has let in.
+MAX_DECOMPRESSED_BYTES: Final = 1 << 30
 
 LAST_OFFSET: Final = 2**63 - 1
 CREATE_TIME: Final = 0

@@ -117,6 +117,16 @@ class BrokerProcess:
             process.kill()
             process.wait()
 
+    def start_and_kill_after(self, seconds: float) -> None:
+        """A start that is cut off, ready or not."""
+        with self.log_path.open("ab") as log:
+            process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment()
+            )
+        time.sleep(seconds)
+        process.kill()
+        process.wait()
+
     def pause(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
 

@@ -1,0 +1,96 @@
+"""One chaotic run: a topic, the load on it, and the verdict at the end."""
+
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.process import wait_for
+
+from .checker import violations
+from .history import History
+from .workload import ConsumerWorker, ProducerWorker, WatermarkWorker, read_committed_offsets, read_log
+
+GROUP = "chaos-group"
+
+
+def make_topic(bootstrap: str, name: str, partitions: int, config: dict[str, str] | None = None) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1, config=config or {})])[name].result(20)
+    wait_for(lambda: name in admin.list_topics(timeout=10).topics, f"topic {name}", 20)
+
+
+class Scenario:
+    """`with Scenario(…) as run:` keeps the load going; `run.verdict()` ends it and checks everything."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        directory: Path,
+        *,
+        seed: int | None = None,
+        producers: int = 4,
+        consumers: int = 2,
+        partitions: int = 3,
+        rate: int = 250,
+        config: dict[str, str] | None = None,
+    ) -> None:
+        self.seed = int(os.environ.get("TIERLOG_CHAOS_SEED", seed or random.randrange(1 << 30)))
+        self.random = random.Random(self.seed)
+        self.history = History()
+        self.topic = f"chaos-{self.seed}"
+        self._bootstrap, self._directory, self._partitions = bootstrap, directory, partitions
+        print(f"TIERLOG_CHAOS_SEED={self.seed}")
+        make_topic(bootstrap, self.topic, partitions, config)
+        self.producers = [
+            ProducerWorker(
+                f"p{n}", bootstrap, self.topic, partitions, self.history, random.Random(self.random.random()), rate
+            )
+            for n in range(producers)
+        ]
+        self._consumers = [
+            ConsumerWorker(f"c{n}", bootstrap, self.topic, GROUP, self.history) for n in range(consumers)
+        ]
+        self._watcher = WatermarkWorker(bootstrap, self.topic, partitions, self.history)
+
+    def __enter__(self) -> Self:
+        for worker in (*self.producers, *self._consumers, self._watcher):
+            worker.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in (*self.producers, *self._consumers, self._watcher):
+            worker._stopping.set()
+
+    def wait_for_acks(self, timeout_s: float = 40) -> None:
+        """The service is back: every producer has something acknowledged that was asked from now on."""
+        since = time.monotonic_ns()
+        wait_for(
+            lambda: all(producer.last_ack_ns > since for producer in self.producers) or bool(self.history.complaints),
+            "every producer to get an acknowledgement",
+            timeout_s,
+        )
+
+    def verdict(self, before_reading: Callable[[], None] = lambda: None) -> History:
+        """Ends the load, reads everything back and checks it."""
+        for worker in self.producers:
+            worker.finish()
+        read_log(self._bootstrap, self.topic, self._partitions, self.history)
+        for worker in (*self._consumers, self._watcher):
+            worker.finish()
+        before_reading()
+        if self._consumers:
+            read_committed_offsets(self._bootstrap, self.topic, self._partitions, GROUP, self.history)
+        found = violations(self.history)
+        if found:
+            record = self.history.write(self._directory / "history.txt")
+            shown = "\n".join(found[:20])
+            raise AssertionError(f"seed {self.seed}: {len(found)} violations, history in {record}:\n{shown}")
+        sent, acknowledged = len(self.history.sends), self.history.acknowledged
+        print(f"{sent} sent, {acknowledged} acknowledged, {len(self.history.reads)} read by the group")
+        assert acknowledged == sent, f"{sent - acknowledged} sends were never answered after the last fault"
+        return self.history

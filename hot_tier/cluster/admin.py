@@ -178,7 +178,7 @@ class TopicAdmin:
             if new.name in model.INTERNAL_TOPICS and not new.internal:
                 raise InvalidTopicName(f"{new.name} belongs to the service, which makes it when it needs it")
             if self._image.find_topic(new.name) is not None:
-                raise TopicExists(f"topic {new.name} exists already")
+                raise TopicExists(f"topic {new.name} already exists")
             parse_topic_config(new.config, self.defaults)
             placed = self._place_new(new)
             topic = Topic(
@@ -194,7 +194,7 @@ class TopicAdmin:
                 return topic
             revision = await self._write_topic(topic, ABSENT, self._state_puts(topic, 0, placed))
             if revision is None:
-                raise TopicExists(f"topic {new.name} exists already")
+                raise TopicExists(f"topic {new.name} already exists")
             await self._image.reached(revision)
             return replace(topic, version=revision)
         except TierlogError as error:

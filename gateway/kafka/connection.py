@@ -265,11 +265,11 @@ class Connection(asyncio.BufferedProtocol):
     # Answers
 
     def _encode(self, route: Route, correlation_id: int, request: Any, response: Any) -> list[Buffer]:
-        body: list[Buffer] = []
+        body: list[Buffer] = [b""]
         try:
             route.write(response, body.append)
         except Exception as error:
-            body = []
+            body = [b""]
             response = self._failed(route, request, error)
             route.write(response, body.append)
         if route.throttles and response.throttle_time_ms > 0:

@@ -8,7 +8,7 @@ cannot know yet what we speak. The client id is a string with a 16-bit length in
 """
 
 from struct import Struct, error
-from typing import Final, NamedTuple
+from typing import Final
 
 from gateway.kafka.errors import DecodeError
 from gateway.kafka.protocol.readers import read_uvarint
@@ -22,16 +22,8 @@ SMALL_RESPONSE_BYTES: Final = 32 * 1024
 """Up to here one copy is cheaper than a longer list of buffers for the kernel."""
 
 
-class RequestHeader(NamedTuple):
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str
-    body_at: int
-    """Where the tagged fields begin, if the version has them, else the body."""
-
-
-def read_header(frame: memoryview) -> RequestHeader:
+def read_header(frame: memoryview) -> tuple[int, int, int, str, int]:
+    """API key, version, correlation id, client id, and where the tagged fields begin, or the body without them."""
     try:
         api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
     except error:
@@ -40,10 +32,9 @@ def read_header(frame: memoryview) -> RequestHeader:
     if end > len(frame):
         raise DecodeError("a client id longer than the request")
     try:
-        client_id = str(frame[10:end], "utf-8")
+        return api_key, api_version, correlation_id, str(frame[10:end], "utf-8"), end
     except UnicodeDecodeError:
         raise DecodeError("a client id that is not UTF-8") from None
-    return RequestHeader(api_key, api_version, correlation_id, client_id, end)
 
 
 def skip_tagged(frame: memoryview, position: int) -> int:
@@ -67,13 +58,12 @@ def skip_tagged(frame: memoryview, position: int) -> int:
 
 
 def response_frame(correlation_id: int, body: list[Buffer], flexible: bool) -> list[Buffer]:
-    """The buffers to send, `records` among them uncopied unless all is small."""
+    """The buffers to send, `records` among them uncopied unless all is small. `body` begins with an empty place."""
     size = sum(map(len, body))
     if flexible:
-        head = _FLEXIBLE_RESPONSE.pack(size + 5, correlation_id, 0)
+        body[0] = _FLEXIBLE_RESPONSE.pack(size + 5, correlation_id, 0)
     else:
-        head = _RESPONSE.pack(size + 4, correlation_id)
-    body.insert(0, head)
+        body[0] = _RESPONSE.pack(size + 4, correlation_id)
     if size <= SMALL_RESPONSE_BYTES:
         return [b"".join(body)]
     merged: list[Buffer] = []

@@ -22,9 +22,7 @@ MAX_ELEMENTS: Final = 1 << 18
 
 ReadFunction = Callable[[memoryview], Any]
 
-_struct_readers: dict[tuple[type[Any], int], Any] = {}
 _readers: dict[tuple[type[Any], int], ReadFunction] = {}
-_budget = [0]
 _uuids: dict[bytes, UUID] = {}
 _MAX_CACHED_UUIDS: Final = 10_000
 
@@ -32,23 +30,20 @@ _MAX_CACHED_UUIDS: Final = 10_000
 def reader(cls: type[Any], version: int) -> ReadFunction:
     """Reads one message from the start of a frame's body. Fails only with `DecodeError`."""
     found = _readers.get((cls, version))
-    if found is not None:
-        return found
-    info = message_info(cls)
-    assert version in info.versions
-    read_struct = _struct_reader(cls, version, version >= info.flexible_since)
-
-    def read(frame: memoryview) -> Any:
-        _budget[0] = MAX_ELEMENTS
-        try:
-            return read_struct(frame, 0, len(frame))[0]
-        except (error, IndexError) as short:
-            raise DecodeError("the request ends before its fields do") from short
-        except UnicodeDecodeError as bad:
-            raise DecodeError("text that is not UTF-8") from bad
-
-    _readers[(cls, version)] = read
-    return read
+    if found is None:
+        info = message_info(cls)
+        assert version in info.versions
+        source = _ReaderSource(version, version >= info.flexible_since)
+        source.emit(f"p = 0; e = len(b); left = {MAX_ELEMENTS}")
+        with source.block("try:"):
+            source.read_struct("message", cls)
+            source.emit("return message")
+        with source.block("except (short, IndexError):"):
+            source.emit("fail('the request ends before its fields do')")
+        with source.block("except UnicodeDecodeError:"):
+            source.emit("fail('text that is not UTF-8')")
+        found = _readers[(cls, version)] = source.function(f"def read_{cls.__name__}_{version}(b):")
+    return found
 
 
 def fail(what: str) -> Any:
@@ -106,7 +101,7 @@ class _ReaderSource(Source):
     """Fixed-size values are collected in `run` and read by one unpack; `after` waits for it."""
 
     def __init__(self, version: int, flexible: bool) -> None:
-        names = {"fail": fail, "rest": _read_uvarint_rest, "uvarint": read_uvarint, "budget": _budget, "uuid": _uuid}
+        names = {"fail": fail, "short": error, "rest": _read_uvarint_rest, "uvarint": read_uvarint, "uuid": _uuid}
         super().__init__(version, flexible, names)
         self.run: list[tuple[str, str]] = []
         self.after: list[str] = []
@@ -139,7 +134,7 @@ class _ReaderSource(Source):
         if place.array:
             self.read_array(target, place.kind, nullable)
         elif not isinstance(place.kind, str):
-            self.read_struct(target, place.kind, nullable)
+            (self.read_nullable_struct if nullable else self.read_struct)(target, place.kind)
         elif place.kind == "uuid":
             self.run.append((target, "16s"))
             self.after.append(f"{target} = uuid({target})")
@@ -162,28 +157,46 @@ class _ReaderSource(Source):
             value = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "b[p:q]"}[kind]
             self.emit(f"{target} = {value}; p = q")
 
-    def read_struct(self, target: str, cls: type[Any], nullable: bool) -> None:
-        child = self.name(_struct_reader(cls, self.version, self.flexible), "read")
-        if not nullable:
-            self.flush()
-            self.emit(f"{target}, p = {child}(b, p, e)")
-            return
+    def read_nullable_struct(self, target: str, cls: type[Any]) -> None:
         marker = self.fresh("n")
         self.run.append((marker, "b"))
         self.flush()
         with self.block(f"if {marker} < 0:"):
             self.emit(f"{target} = None")
         with self.block("else:"):
-            self.emit(f"{target}, p = {child}(b, p, e)")
+            self.read_struct(target, cls)
+
+    def read_struct(self, target: str, cls: type[Any]) -> None:
+        """Its fields in place: a call for each struct would cost more than the reading."""
+        values = []
+        tagged: dict[int, tuple[str, Wire]] = {}
+        for f, (_, place) in zip(fields(cls), wire_fields(cls), strict=True):
+            carried = place.carried_in(self.version)
+            if carried and place.tag is None:
+                value = self.fresh("f")
+                self.read(value, place, place.nullable_in(self.version))
+            elif f.default_factory is not MISSING:
+                value = "[]" if f.default_factory is list else f"{self.name(f.default_factory)}()"
+            else:
+                value = self.name(f.default)
+            if carried and place.tag is not None:
+                default, value = value, self.fresh("f")
+                self.emit(f"{value} = {default}")
+                tagged[place.tag] = (value, place)
+            values.append(value)
+        if self.flexible:
+            self.read_tagged(tagged)
+        self.flush()
+        self.emit(f"{target} = {self.name(cls, cls.__name__)}({', '.join(values)})")
 
     def read_array(self, target: str, kind: str | type[Any], nullable: bool) -> None:
         n = self.length("i")
         self.read_null(target, n, nullable)
         element = Wire(kind, False, 0, 0, 1 << 20, None)
         with self.block("else:"):
-            self.emit(f"budget[0] -= {n}")
+            self.emit(f"left -= {n}")
             least = least_field_bytes(element, self.version, self.flexible)
-            with self.block(f"if {n} * {least} > e - p or budget[0] < 0:"):
+            with self.block(f"if {n} * {least} > e - p or left < 0:"):
                 self.emit("fail('an array of more elements than a request may have')")
             if isinstance(kind, str) and kind in FORMATS and kind != "uuid":
                 self.emit(
@@ -221,33 +234,3 @@ class _ReaderSource(Source):
                         with self.block(f"if p != {end}:"):
                             self.emit("fail('a tagged field of the wrong length')")
                 self.emit(f"p = {end}")
-
-
-def _struct_reader(cls: type[Any], version: int, flexible: bool) -> Any:
-    key = (cls, version)
-    found = _struct_readers.get(key)
-    if found is not None:
-        return found
-    source = _ReaderSource(version, flexible)
-    made_with = []
-    tagged: dict[int, tuple[str, Wire]] = {}
-    for f, (name, place) in zip(fields(cls), wire_fields(cls), strict=True):
-        target = f"f_{name}"
-        made_with.append(target)
-        if not place.carried_in(version) or place.tag is not None:
-            if f.default is not MISSING:
-                source.lines.insert(0, f"    {target} = {source.name(f.default)}")
-            else:
-                assert f.default_factory is not MISSING
-                source.lines.insert(0, f"    {target} = {source.name(f.default_factory)}()")
-            if place.carried_in(version) and place.tag is not None:
-                tagged[place.tag] = (target, place)
-        else:
-            source.read(target, place, place.nullable_in(version))
-    if flexible:
-        source.read_tagged(tagged)
-    source.flush()
-    source.emit(f"return {source.name(cls, cls.__name__)}({', '.join(made_with)}), p")
-    made = source.function(f"def read_{cls.__name__}_{version}(b, p, e):")
-    _struct_readers[key] = made
-    return made

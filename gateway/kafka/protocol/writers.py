@@ -14,18 +14,21 @@ from gateway.kafka.protocol.source import FORMATS, Source
 
 WriteFunction = Callable[[Any, Callable[[Buffer], None]], None]
 
-_struct_writers: dict[tuple[type[Any], int], Any] = {}
+_writers: dict[tuple[type[Any], int], WriteFunction] = {}
 
 
 def writer(cls: type[Any], version: int) -> WriteFunction:
     """Writes one message as buffers; `records` as the very buffer it was given."""
-    found = _struct_writers.get((cls, version))
+    found = _writers.get((cls, version))
     if found is None:
         info = message_info(cls)
         assert version in info.versions
-        found = _struct_writer(cls, version, version >= info.flexible_since)
-    function: WriteFunction = found
-    return function
+        source = _WriterSource(version, version >= info.flexible_since)
+        source.write_struct("o", cls)
+        source.flush()
+        source.emit("return")
+        found = _writers[(cls, version)] = source.function(f"def write_{cls.__name__}_{version}(o, w):")
+    return found
 
 
 def _write_uvarint(value: int) -> bytes:
@@ -87,7 +90,7 @@ class _WriterSource(Source):
         if place.array:
             self.write_array(value, place.kind, nullable)
         elif not isinstance(place.kind, str):
-            self.write_struct(value, place.kind, nullable)
+            (self.write_nullable_struct if nullable else self.write_struct)(value, place.kind)
         elif place.kind == "uuid":
             self.run.append((f"{value}.bytes", "16s"))
         elif place.kind in FORMATS:
@@ -123,17 +126,30 @@ class _WriterSource(Source):
             self.part(data)
             self.flush()
 
-    def write_struct(self, value: str, cls: type[Any], nullable: bool) -> None:
-        child = self.name(_struct_writer(cls, self.version, self.flexible), "write")
-        if not nullable:
-            self.flush()
-            self.emit(f"{child}({value}, w)")
-            return
+    def write_nullable_struct(self, value: str, cls: type[Any]) -> None:
         self.flush()
         with self.block(f"if {value} is None:"):
             self.emit(f"w({Struct('>b').pack(-1)!r})")
         with self.block("else:"):
-            self.emit(f"w({Struct('>b').pack(1)!r}); {child}({value}, w)")
+            self.run.append(("1", "b"))
+            self.write_struct(value, cls)
+            self.flush()
+
+    def write_struct(self, value: str, cls: type[Any]) -> None:
+        tagged: dict[int, tuple[str, Wire, Any]] = {}
+        if not value.isidentifier():
+            inner = self.fresh("o")
+            self.emit(f"{inner} = {value}")
+            value = inner
+        for f, (name, place) in zip(fields(cls), wire_fields(cls), strict=True):
+            if not place.carried_in(self.version):
+                continue
+            if place.tag is not None:
+                tagged[place.tag] = (f"{value}.{name}", place, f.default)
+            else:
+                self.write(f"{value}.{name}", place, place.nullable_in(self.version))
+        if self.flexible:
+            self.write_tagged(tagged)
 
     def write_array(self, value: str, kind: str | type[Any], nullable: bool) -> None:
         items, n = self.fresh("v"), self.fresh("n")
@@ -162,7 +178,6 @@ class _WriterSource(Source):
     def write_tagged(self, tagged: dict[int, tuple[str, Wire, Any]]) -> None:
         if not tagged:
             self.run.append(("0", "B"))
-            self.flush()
             return
         self.flush()
         tags = self.fresh("v")
@@ -176,34 +191,12 @@ class _WriterSource(Source):
             else:
                 condition = f"{value} != {self.name(default)}"
             with self.block(f"if {condition}:"):
-                self.emit("body = []; outer = w; w = body.append")
+                body, outer = self.fresh("body"), self.fresh("w")
+                self.emit(f"{body} = []; {outer} = w; w = {body}.append")
                 nullable = place.nullable_in(self.version) and isinstance(place.kind, str)
                 self.write(value, place, nullable)
                 self.flush()
-                self.emit("w = outer; body = b''.join(body)")
+                self.emit(f"w = {outer}; {body} = b''.join({body})")
                 self.emit(f"{tags} = {tags} or []")
-                self.emit(f"{tags}.append({write_uvarint(number)!r} + uvarint(len(body)) + body)")
+                self.emit(f"{tags}.append({write_uvarint(number)!r} + uvarint(len({body})) + {body})")
         self.emit(f"w(b'\\0' if {tags} is None else uvarint(len({tags})) + b''.join({tags}))")
-
-
-def _struct_writer(cls: type[Any], version: int, flexible: bool) -> Any:
-    key = (cls, version)
-    found = _struct_writers.get(key)
-    if found is not None:
-        return found
-    source = _WriterSource(version, flexible)
-    tagged: dict[int, tuple[str, Wire, Any]] = {}
-    for f, (name, place) in zip(fields(cls), wire_fields(cls), strict=True):
-        if not place.carried_in(version):
-            continue
-        if place.tag is not None:
-            tagged[place.tag] = (f"o.{name}", place, f.default)
-        else:
-            source.write(f"o.{name}", place, place.nullable_in(version))
-    if flexible:
-        source.write_tagged(tagged)
-    source.flush()
-    source.emit("return")
-    made = source.function(f"def write_{cls.__name__}_{version}(o, w):")
-    _struct_writers[key] = made
-    return made

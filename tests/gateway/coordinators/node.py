@@ -43,6 +43,7 @@ class Coordinated:
     image: ClusterImage
     admin: TopicAdmin
     partitions: PartitionTable
+    logs: LogManager
     clock: Clock
 
     async def join(self, group_id: str = "g", member_id: str = "", **options: object) -> JoinAnswer:
@@ -101,7 +102,7 @@ async def coordinated(directory: str, settings: GroupSettings = SETTINGS, clock:
         )
         groups.start()
         parts.push_async_callback(groups.stop)
-        yield Coordinated(groups, image, admin, partitions, clock)
+        yield Coordinated(groups, image, admin, partitions, logs, clock)
 
 
 def tp(partition: int, topic: str = "t") -> TopicPartition:

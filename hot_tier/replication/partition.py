@@ -46,6 +46,7 @@ class Partition:
         "_node",
         "_uncommitted",
         "_waiters",
+        "fetched_bytes",
         "high_watermark",
         "in_sync",
         "leader_epoch",
@@ -74,6 +75,8 @@ class Partition:
         self._ends: dict[NodeId, Offset] = {}
         self._uncommitted: deque[tuple[Offset, asyncio.Future[None]]] = deque()
         self._waiters: dict[Waiter, None] = {}
+        self.fetched_bytes = 0
+        """Given to readers, for the metrics."""
         self._failure: TierlogError | None = None
         log.flush_listener = self._flush_settled
         self.configure(topic, log.config)

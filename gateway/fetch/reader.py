@@ -201,6 +201,7 @@ def _layout(partition: Partition) -> PartitionLayout:
 
 
 def _fetched(located: Located, records: bytes | memoryview) -> Fetched:
+    located.partition.fetched_bytes += len(records)
     return Fetched(records, located.high_watermark, located.last_stable_offset, located.log_start_offset)
 
 

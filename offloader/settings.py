@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from cold_tier.format.write import ZSTD_LEVEL
-
 
 @dataclass(frozen=True, slots=True)
 class OffloadSettings:
@@ -15,7 +13,8 @@ class OffloadSettings:
         default=0, metadata={"doc": "Limit on the bytes of local segments archived per second and worker; 0: none."}
     )
     zstd_level: int = field(
-        default=ZSTD_LEVEL, metadata={"doc": "zstd level of archived rows: higher is smaller and slower."}
+        default=3,
+        metadata={"doc": "zstd level of archived rows: 9 saves a tenth of the bytes at five times the CPU.", "min": 1},
     )
     delete_grace_ms: int = field(
         default=600_000,

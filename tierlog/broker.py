@@ -7,6 +7,7 @@
     image        that metadata in memory
     logs         the data directory, recovered if the last stop was unclean
     partitions   what this node serves; follows the image
+    archive      the bucket: what it holds of these partitions, and the offloader that adds to it
     groups       consumer groups, read back from `__consumer_offsets` while the rest goes on
     servers      Kafka and HTTP begin to listen: from here on clients are answered
 
@@ -25,12 +26,17 @@ import signal
 import socket
 import time
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import IO, Final
+from urllib.parse import quote
 
 import uvloop
 
+from cold_tier.catalog import Catalog
+from cold_tier.objects.open import StoreSettings, open_store
+from cold_tier.reader import ColdReader
 from gateway.coordinators.coordinator import GroupCoordinator
-from gateway.fetch.reader import Reader
+from gateway.fetch.reader import Archive, Reader
 from gateway.http.server import HttpServer
 from gateway.kafka.server import KafkaServer
 from gateway.node import Node
@@ -46,11 +52,15 @@ from hot_tier.errors import SettingsError, StorageFailure
 from hot_tier.ids import NodeId
 from hot_tier.log.manager import LogManager
 from hot_tier.replication.table import PartitionTable
+from offloader.offloader import Offloader
 from tierlog.logging import configure_logging
 from tierlog.settings import Settings
 
 LOCK_FILE: Final = "broker.lock"
 METADATA_FILE: Final = "metadata.db"
+BUCKET_FOLDER: Final = "bucket"
+CACHE_FOLDER: Final = "cold-cache"
+SCRATCH_FOLDER: Final = "scratch"
 
 
 def run(settings: Settings) -> None:
@@ -83,6 +93,7 @@ class Broker:
         self.node: Node
         self.kafka: KafkaServer
         self.http: HttpServer
+        self.offloader: Offloader
         self.kafka_address = ""
         self.http_address = ""
         self._parts = AsyncExitStack()
@@ -138,6 +149,11 @@ class Broker:
         )
         groups.start()
         parts.push_async_callback(groups.stop)
+        bucket = _bucket(settings.store, data_dir)
+        objects = open_store(bucket)
+        parts.push_async_callback(objects.close)
+        archive = Archive(Catalog(objects), ColdReader(objects, settings.cache, os.path.join(data_dir, CACHE_FOLDER)))
+        parts.push_async_callback(archive.reader.close)
         self.node = Node(
             node_id=node_id,
             cluster_id=image.cluster_id,
@@ -147,7 +163,7 @@ class Broker:
             admin=admin,
             partitions=partitions,
             logs=logs,
-            reader=Reader(),
+            reader=Reader(archive),
             groups=groups,
             quotas=quotas,
             quota_admin=QuotaAdmin(store, image),
@@ -155,10 +171,14 @@ class Broker:
             clock=now_ms,
         )
         self.kafka = KafkaServer(self.node, settings.kafka)
-        self.http = HttpServer(self.node, settings.http)
+        self.http = HttpServer(self.node, settings.http, self.kafka)
         parts.push_async_callback(self._stop_servers)
         await self.kafka.start(kafka_socket)
         await self.http.start(http_socket)
+        scratch = os.path.join(data_dir, SCRATCH_FOLDER)
+        self.offloader = Offloader(partitions, image, store, archive.catalog, bucket, settings.archive, scratch, now_ms)
+        parts.push_async_callback(self.offloader.close)
+        self.offloader.start()
 
     async def _stop_servers(self) -> None:
         await asyncio.gather(self.kafka.stop(), self.http.stop())
@@ -177,6 +197,12 @@ class Broker:
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _bucket(settings: StoreSettings, data_dir: str) -> StoreSettings:
+    if settings.bucket:
+        return settings
+    return replace(settings, bucket=f"file://{quote(os.path.join(data_dir, BUCKET_FOLDER))}")
 
 
 def _metadata_store(settings: Settings, data_dir: str) -> SqliteStore:

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, NewType, Union, get_args, get_origin, get_type_hints
-from urllib.parse import urlsplit
 
+from cold_tier.cache import ColdReadSettings
+from cold_tier.objects.open import StoreSettings
 from gateway.coordinators.settings import GroupSettings
 from gateway.http.settings import HttpSettings
 from gateway.kafka.settings import KafkaSettings
@@ -29,6 +30,7 @@ from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.errors import InvalidConfig, SettingsError
 from hot_tier.log.config import TOPIC_SETTINGS, TopicConfig, parse_topic_config
 from hot_tier.log.settings import LogSettings
+from offloader.settings import OffloadSettings
 
 ENVIRONMENT_PREFIX: Final = "TIERLOG_"
 
@@ -38,36 +40,6 @@ class BrokerSettings:
     log_level: Literal["debug", "info", "warning", "error"] = field(
         default="warning", metadata={"doc": "Least serious event that is written to standard error."}
     )
-
-
-@dataclass(frozen=True, slots=True)
-class StoreSettings:
-    """Where the cold tier will be. It is checked and kept; no broker of this version archives yet."""
-
-    bucket: str = field(
-        default="",
-        metadata={
-            "doc": "Bucket of the cold tier: `file:///path` or `s3://bucket/prefix`; empty: `bucket` in the data "
-            "directory. Checked now, used when archiving comes."
-        },
-    )
-    s3_endpoint: str = field(
-        default="",
-        metadata={"doc": "Address of an S3-compatible store, such as `http://127.0.0.1:8333`; empty: Amazon S3."},
-    )
-
-    def __post_init__(self) -> None:
-        url = urlsplit(self.bucket)
-        directory = url.scheme == "file" and url.netloc in ("", "localhost") and url.path.startswith("/")
-        if self.bucket and not directory and not (url.scheme == "s3" and url.netloc):
-            raise SettingsError(
-                f"store.bucket cannot be {self.bucket!r}", hint="it is file:///absolute/path or s3://bucket/prefix"
-            )
-        endpoint = urlsplit(self.s3_endpoint)
-        if self.s3_endpoint and not (endpoint.scheme in ("http", "https") and endpoint.netloc):
-            raise SettingsError(
-                f"store.s3_endpoint cannot be {self.s3_endpoint!r}", hint="it is http://HOST:PORT or https://HOST:PORT"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +53,8 @@ class Settings:
     http: HttpSettings = field(default_factory=HttpSettings)
     groups: GroupSettings = field(default_factory=GroupSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
+    archive: OffloadSettings = field(default_factory=OffloadSettings)
+    cache: ColdReadSettings = field(default_factory=ColdReadSettings)
     topic: TopicConfig = field(default_factory=TopicConfig)
 
 

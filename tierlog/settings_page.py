@@ -43,6 +43,8 @@ SECTIONS = {
     "http": "HTTP",
     "groups": "Consumer groups",
     "store": "The bucket",
+    "archive": "Archiving into the bucket",
+    "cache": "Reading from the bucket",
     "topic": "Topics",
 }
 

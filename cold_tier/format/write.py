@@ -27,9 +27,6 @@ from hot_tier.record.crc import crc32c
 ROW_GROUP_BYTES: Final = 16 << 20
 """Of records, before compression: 3 to 4 MiB in the bucket for JSON events."""
 
-ZSTD_LEVEL: Final = 3
-"""docs/decisions/parquet-compression.md: level 9 saves a tenth of the bytes and costs five times the CPU."""
-
 _PAGE_BYTES: Final = 1 << 20
 _MAGIC_BYTES: Final = 4
 _FOOTER_TAIL_BYTES: Final = 8
@@ -62,7 +59,7 @@ def write_segment(
     producers: bytes,
     described: Mapping[str, str],
     *,
-    zstd_level: int = ZSTD_LEVEL,
+    zstd_level: int,
 ) -> WrittenSegment:
     """Write `chunks`, each of which becomes a row group, to the file `path`; `described` goes into its metadata."""
     groups: list[_Rows] = []

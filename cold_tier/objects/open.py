@@ -5,20 +5,45 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from cold_tier.errors import StoreMisconfigured
-from cold_tier.objects.memory import MemoryStore
 from cold_tier.objects.retrying import RetryingStore, RetryPolicy
 from cold_tier.objects.store import ObjectStore
+from hot_tier.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
     bucket: str = field(
         default="",
-        metadata={"doc": "Where sealed segments go: file:///path or s3://bucket/prefix; empty: nowhere."},
+        metadata={
+            "doc": "The bucket that sealed segments go to: `file:///path` or `s3://bucket/prefix`; empty: the "
+            "directory `bucket` in the data directory."
+        },
     )
-    s3_endpoint: str = field(default="", metadata={"doc": "Address of an S3-compatible store; empty means Amazon S3."})
-    s3_region: str = field(default="", metadata={"doc": "AWS region; empty means the usual AWS chain."})
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    s3_endpoint: str = field(
+        default="",
+        metadata={"doc": "Address of an S3-compatible store, such as `http://127.0.0.1:8333`; empty: Amazon S3."},
+    )
+    s3_region: str = field(default="", metadata={"doc": "AWS region; empty: what `AWS_REGION` says, or us-east-1."})
+    deadline_ms: int = field(
+        default=60_000,
+        metadata={"doc": "An operation on the bucket that has not succeeded by then has failed.", "min": 1},
+    )
+    attempt_ms: int = field(
+        default=15_000, metadata={"doc": "One attempt at it that has not ended by then is made again.", "min": 1}
+    )
+
+    def __post_init__(self) -> None:
+        url = urlsplit(self.bucket)
+        directory = url.scheme == "file" and url.netloc in ("", "localhost") and url.path.startswith("/")
+        if self.bucket and not directory and not (url.scheme == "s3" and url.netloc):
+            raise SettingsError(
+                f"store.bucket cannot be {self.bucket!r}", hint="it is file:///absolute/path or s3://bucket/prefix"
+            )
+        endpoint = urlsplit(self.s3_endpoint)
+        if self.s3_endpoint and not (endpoint.scheme in ("http", "https") and endpoint.netloc):
+            raise SettingsError(
+                f"store.s3_endpoint cannot be {self.s3_endpoint!r}", hint="it is http://HOST:PORT or https://HOST:PORT"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +70,10 @@ class Capabilities:
 
 
 def open_store(settings: StoreSettings) -> RetryingStore:
-    return RetryingStore(_raw_store(settings), settings.retry)
+    """The store that `settings` name; StoreMisconfigured or StoreDenied if it cannot even be tried."""
+    return RetryingStore(
+        _raw_store(settings), RetryPolicy(deadline_ms=settings.deadline_ms, attempt_ms=settings.attempt_ms)
+    )
 
 
 async def probe(store: RetryingStore) -> Capabilities:
@@ -62,25 +90,18 @@ async def probe(store: RetryingStore) -> Capabilities:
 
 def _raw_store(settings: StoreSettings) -> ObjectStore:
     url = urlsplit(settings.bucket)
-    match url.scheme:
-        case "file" if url.path.startswith("/") and url.netloc in ("", "localhost"):
-            from cold_tier.objects.directory import DirectoryStore
+    if url.scheme == "file":
+        from cold_tier.objects.directory import DirectoryStore
 
-            return DirectoryStore(unquote(url.path))
-        case "s3" if url.netloc:
-            from cold_tier.objects.s3 import S3Store
+        return DirectoryStore(unquote(url.path))
+    if url.scheme == "s3":
+        from cold_tier.objects.s3 import S3Store
 
-            return S3Store(
-                url.netloc,
-                url.path,
-                endpoint=settings.s3_endpoint or None,
-                region=settings.s3_region or None,
-                timeout_ms=settings.retry.deadline_ms,
-            )
-        case "memory":
-            return MemoryStore()
-        case _:
-            raise StoreMisconfigured(
-                f"{settings.bucket!r} is not a bucket",
-                hint="use file:///absolute/path or s3://bucket/prefix",
-            )
+        return S3Store(
+            url.netloc,
+            url.path,
+            endpoint=settings.s3_endpoint or None,
+            region=settings.s3_region or None,
+            timeout_ms=settings.deadline_ms,
+        )
+    raise StoreMisconfigured("no bucket is named", hint="use --bucket file:///absolute/path or s3://bucket/prefix")

@@ -12,7 +12,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from cold_tier.errors import ObjectMissing, StoreThrottled, StoreUnavailable
@@ -25,20 +25,13 @@ _LIST_PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    deadline_ms: int = field(
-        default=60_000,
-        metadata={"doc": "An operation on the object store that has not ended by then has failed."},
-    )
-    attempt_ms: int = field(
-        default=15_000,
-        metadata={"doc": "One attempt that has not ended by then is abandoned and made again."},
-    )
-    backoff_ms: int = field(default=50, metadata={"doc": "The first pause between attempts; doubles each time."})
-    backoff_max_ms: int = field(default=5_000, metadata={"doc": "The longest pause between attempts."})
-    slowest_bytes_per_second: int = field(
-        default=1 << 20,
-        metadata={"doc": "Both time limits grow with the size of an upload or a range at this rate."},
-    )
+    deadline_ms: int = 60_000
+    attempt_ms: int = 15_000
+    backoff_ms: int = 50
+    """The first pause between attempts; doubles each time."""
+    backoff_max_ms: int = 5_000
+    slowest_bytes_per_second: int = 1 << 20
+    """Both time limits grow with the size of an upload or a range at this rate."""
 
 
 @dataclass(slots=True)

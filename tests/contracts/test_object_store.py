@@ -17,6 +17,7 @@ from cold_tier.objects.open import StoreSettings, open_store, probe
 from cold_tier.objects.retrying import RetryingStore, RetryPolicy
 from cold_tier.objects.s3 import S3Store
 from cold_tier.objects.store import ObjectStore
+from hot_tier.errors import SettingsError
 from tests.support.s3 import S3Server, credentials, weed
 
 KINDS = ["memory", "directory", "moto", "weed"]
@@ -191,10 +192,10 @@ async def test_no_credentials_say_how_to_give_them(monkeypatch: pytest.MonkeyPat
         open_store(StoreSettings(bucket="s3://some-bucket/x"))
 
 
-@pytest.mark.parametrize("url", ["", "orders", "http://x/y", "file://relative/path", "s3://", "ftp://a/b"])
+@pytest.mark.parametrize("url", ["orders", "http://x/y", "file://relative/path", "s3://", "ftp://a/b"])
 def test_a_url_that_is_no_bucket(url: str) -> None:
-    with pytest.raises(StoreMisconfigured, match="file:///"):
-        open_store(StoreSettings(bucket=url))
+    with pytest.raises(SettingsError, match="file:///"):
+        StoreSettings(bucket=url)
 
 
 async def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from cold_tier.cache import ColdReadSettings
 from cold_tier.catalog import Catalog
 from cold_tier.layout import PartitionLayout
 from cold_tier.objects.open import StoreSettings, open_store
-from cold_tier.objects.retrying import RetryingStore, RetryPolicy
+from cold_tier.objects.retrying import RetryingStore
 from cold_tier.reader import ColdReader
 from hot_tier.record.batch import read_header
 from hot_tier.record.columns import NewRecord, Record, decode_records, encode_records
@@ -20,7 +20,6 @@ from tests.gateway.kafka.node import Running, running_node
 
 TOPIC = "orders"
 SMALL = {"segment.bytes": "2000", "remote.storage.enable": "true"}
-QUICK = RetryPolicy(deadline_ms=500, attempt_ms=500, backoff_ms=5)
 
 
 class Clock:
@@ -102,7 +101,7 @@ async def archived_node(
     folder: str, settings: OffloadSettings | None = None, config: dict[str, str] | None = None, **clock_settings
 ):
     clock = clock_settings.get("clock") or Clock()
-    bucket = StoreSettings(bucket=f"file://{folder}/bucket", retry=QUICK)
+    bucket = StoreSettings(bucket=f"file://{folder}/bucket", deadline_ms=500, attempt_ms=500)
     async with AsyncExitStack() as parts:
         running = await parts.enter_async_context(running_node(os.path.join(folder, "node"), clock=clock))
         if TOPIC not in [topic.name for topic in running.node.image.topics()]:

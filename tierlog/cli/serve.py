@@ -47,7 +47,7 @@ def serve(
         str | None, typer.Option(metavar="HOST:PORT", help="Address of the HTTP API. [default: 127.0.0.1:8080]")
     ] = None,
     bucket: Annotated[
-        str | None, typer.Option(metavar="URL", help="file:///path or s3://bucket/prefix, for the cold tier to come.")
+        str | None, typer.Option(metavar="URL", help="file:///path or s3://bucket/prefix. [default: DIR/bucket]")
     ] = None,
     s3_endpoint: Annotated[str | None, typer.Option(metavar="URL", help="An S3-compatible store's address.")] = None,
     node_id: Annotated[str | None, typer.Option(metavar="N", help="This broker's number. [default: 0]")] = None,

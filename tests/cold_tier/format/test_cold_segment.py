@@ -38,7 +38,8 @@ def log_of(parts: list[tuple[list[NewRecord], int]], base_offset: int = 0, epoch
 
 def archive(path: Path, log: bytes, base: int, end: int, chunk_bytes: int = 1 << 20) -> WrittenSegment:
     chunks = iter_columns(log, chunk_bytes=chunk_bytes)
-    return write_segment(str(path), chunks, base, end, (EpochStart(3, base),), b"producers", {"topic": "orders"})
+    epochs = (EpochStart(3, base),)
+    return write_segment(str(path), chunks, base, end, epochs, b"producers", {"topic": "orders"}, zstd_level=3)
 
 
 def rows(path: Path, index: SegmentIndex) -> list[Record]:
@@ -92,7 +93,7 @@ def test_parquet_readers_see_the_columns_of_sparks_kafka_source(tmp_path: Path) 
 
 
 def test_a_segment_without_rows_still_covers_its_offsets(tmp_path: Path) -> None:
-    written = write_segment(str(tmp_path / "empty.parquet"), [], 10, 20, (), b"", {})
+    written = write_segment(str(tmp_path / "empty.parquet"), [], 10, 20, (), b"", {}, zstd_level=3)
     index = read_index(write_index(written.index), "here")
     assert (written.rows, index.base_offset, index.end_offset, index.row_groups) == (0, 10, 20, ())
     assert pq.read_table(tmp_path / "empty.parquet").num_rows == 0

@@ -20,7 +20,7 @@ NOW = 1_000 * HOUR
 
 
 def local(base: int, end: int, *, sealed: bool = True, size: int = 100, age_ms: int = 0) -> SegmentInfo:
-    return SegmentInfo(base, end, size, NOW - age_ms, f"/data/{base:020}.log", sealed)
+    return SegmentInfo(base, end, size, NOW - age_ms, f"/data/{base:020}.log", sealed, cleaned_ms=-1, dense=True)
 
 
 def config(**values: object) -> TopicConfig:

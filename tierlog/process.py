@@ -19,7 +19,8 @@ from typing import Self
 from hot_tier.errors import TierlogError
 
 READY = re.compile(r"tierlog ready kafka=(?P<kafka>\S+:(?P<kafka_port>\d+)) http=(?P<http>\S+:(?P<http_port>\d+))\s")
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
+"""A first start compiles kernels, and tests share their machine."""
 STOP_TIMEOUT_S = 30.0
 
 

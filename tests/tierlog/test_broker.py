@@ -1,6 +1,5 @@
 """A broker as a process: it gets ready, stops cleanly, keeps others off its data, and says why it cannot start."""
 
-import os
 import signal
 import socket
 import subprocess
@@ -99,13 +98,6 @@ def test_a_port_in_use_is_said_before_data_is_touched(tmp_path: Path) -> None:
     assert f"cannot listen on {address}: Address already in use" in ran.err
     assert "--kafka HOST:PORT" in ran.err
     assert not (tmp_path / "d").exists()
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_directory_that_is_not_writable(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    ran = tierlog("serve", "--data-dir", str(tmp_path / "d"), "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", code=1)
-    assert "Permission denied" in ran.err
 
 
 def test_a_file_in_place_of_the_data_directory(tmp_path: Path) -> None:

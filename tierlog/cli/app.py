@@ -11,8 +11,6 @@
 | 130 | interrupted |
 """
 
-import os
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -68,9 +66,6 @@ def run(arguments: Sequence[str]) -> int:
         return code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader of our output has what it wanted (`| head`); keep the interpreter from flushing into it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -5,6 +5,7 @@ end unless told otherwise and goes on until interrupted: `tail -f`. Partitions a
 turn; order holds within a partition. With `--group` a page is committed after it was written.
 """
 
+import os
 import sys
 import threading
 import time
@@ -184,6 +185,9 @@ def consume(
             total = sum(position.end or 0 for position in positions) if from_beginning else None
             with output.progress(f"consume {topic}", limit or total) as advance:
                 consumer.read(positions, advance)
+    except BrokenPipeError:
+        # The reader has what it wanted (`| head`); keep the interpreter from flushing what is left into its pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         consumer.stopping.set()
         output.note(f"{consumer.written:,} records")

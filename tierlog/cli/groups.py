@@ -1,11 +1,13 @@
 """`tierlog group list|describe|reset|delete`."""
 
+import time
 from typing import Annotated
 
 import typer
 
 from tierlog.cli import output
 from tierlog.cli.options import DEFAULT_SERVER, GroupName, Json, Server
+from tierlog.cli.times import parse_time
 from tierlog.client import Client, path
 
 
@@ -67,16 +69,35 @@ def _assignment(member: dict[str, list[dict[str, object]] | None]) -> str:
 
 def reset(
     group: GroupName,
-    topic: Annotated[str, typer.Option(help="The topic to move in.", show_default=False)],
+    topic: Annotated[str, typer.Option(metavar="TOPIC", help="The topic to move in.", show_default=False)],
     to: Annotated[
-        str,
-        typer.Option(metavar="earliest|latest|TIME|OFFSET", help="Where to: earliest, latest, a time or an offset."),
-    ],
-    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition. [default: all]")] = None,
+        str | None, typer.Option(metavar="earliest|latest|TIME", help="Where to; a time is as for `tierlog consume`.")
+    ] = None,
+    offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="Where to, as an offset.")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this one. [default: all]")] = None,
     server: Server = DEFAULT_SERVER,
     json: Json = False,
 ) -> None:
-    raise NotImplementedError
+    if (to is None) == (offset is None):
+        raise typer.BadParameter("say where to: --to earliest, --to latest, --to TIME or --offset N")
+    with Client(server) as client:
+        if to is not None:
+            target = to if to in ("earliest", "latest") else parse_time(to, int(time.time() * 1000))
+            wanted = {"topic": topic, "to": target} | ({} if partition is None else {"partition": partition})
+            client.post(path("consumer-groups", group, "offsets", "reset"), wanted)
+        else:
+            known = [each["partition"] for each in client.get(path("topics", topic))["partitions"]]
+            for number in known if partition is None else [partition]:
+                committed = {"topic": topic, "partition": number, "offset": offset}
+                client.post(path("consumer-groups", group, "offsets"), committed)
+        now = client.get(path("consumer-groups", group, "offsets"))["offsets"]
+    moved = [each for each in now if each["topic"] == topic and partition in (None, each["partition"])]
+    if json:
+        output.print_json(moved)
+    else:
+        output.print_table(
+            ("topic", "partition>", "next to read>"), [(topic, each["partition"], each["offset"]) for each in moved]
+        )
 
 
 def delete(group: GroupName, server: Server = DEFAULT_SERVER, json: Json = False) -> None:

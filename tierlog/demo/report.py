@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -20,7 +21,7 @@ class Report:
     def __init__(self, *, quiet: bool) -> None:
         self.checks: list[Check] = []
         self.figures: dict[str, Any] = {}
-        self._console = Console(highlight=False, quiet=quiet, width=None if quiet else min(Console().width, 100))
+        self._console = Console(highlight=False, quiet=quiet, soft_wrap=True)
         self._acts = 0
 
     def opening(self, title: str, text: str) -> None:
@@ -37,6 +38,11 @@ class Report:
     def say(self, text: str) -> None:
         self._console.print(f"  {text}", markup=False)
 
+    def show(self, text: str) -> None:
+        """What was sent or came back, cut to one line."""
+        most = max(self._console.width, 80) - 6
+        self._console.print(Text(f"    {text if len(text) <= most else text[: most - 1] + '…'}", "dim"))
+
     def figure(self, name: str, value: float) -> None:
         """For `--json`; what people should see is said."""
         self.figures[name] = round(value, 3)
@@ -47,9 +53,7 @@ class Report:
             table.add_column(column.removesuffix(">"), justify="right" if column.endswith(">") else "left")
         for row in rows:
             table.add_row(*(Text(str(cell)) for cell in row))
-        from rich.padding import Padding
-
-        self._console.print(Padding(table, (0, 0, 0, 2)))
+        self._console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
     def check(self, claim: str, holds: bool, detail: str = "") -> None:
         self.checks.append(Check(claim, holds, detail))

@@ -1,5 +1,7 @@
 """The acts of the demo, in order. Each checks what it claims against what the demo itself knows it sent."""
 
+import base64
+import json
 import threading
 import time
 from collections import Counter
@@ -20,6 +22,8 @@ KILL_AFTER = 5_000
 SETTINGS = {"segment.bytes": "262144", "retention.ms": str(40 * DAY_MS)}
 """Small segments, so that there are some to see; retention beyond the oldest order."""
 
+
+NOTE = '{"hello": "Zoë"}'.encode()
 
 Watch = Callable[[int], None]
 """Called with the number of acks so far."""
@@ -73,7 +77,7 @@ class Story:
         self._report.say(
             f"{HISTORY:,} orders, {size / 1e6:.1f} MB, in {seconds:.2f} s: {HISTORY / seconds:,.0f} per second"
         )
-        self._report.say(self._history[0].value.decode())
+        self._report.show(self._history[0].value.decode())
         self._report.figure("produce_per_second", HISTORY / seconds)
         acknowledged = len(set(self._acknowledged.values()))
         self._report.check("every order was acknowledged, each at an offset of its own", acknowledged == HISTORY)
@@ -114,15 +118,16 @@ class Story:
 
     def _call_over_http(self) -> None:
         self._report.act("Plain HTTP", "No client library: what curl can send and read.")
-        address = f"{self._service.url}/api/v1/topics/notes/messages"
+        url = f"{self._service.url}{path('topics', 'notes')}"
         self._client.post(path("topics"), {"name": "notes", "partitions": 1})
-        stored = self._client.post(path("topics", "notes", "messages"), {"hello": "Zoë"})
-        self._report.say(f'$ curl -d \'{{"hello": "Zoë"}}\' {address}')
-        self._report.say(str(stored))
-        page = self._client.get(path("topics", "notes", "partitions", 0, "messages"), offset=stored["offset"], limit=1)
-        self._report.say(f"$ curl '{self._service.url}/api/v1/topics/notes/partitions/0/messages?offset=0&limit=1'")
-        self._report.say(str(page))
-        self._report.check("the message comes back as it was sent", page["messages"][0]["offset"] == stored["offset"])
+        stored = self._client.post(path("topics", "notes", "messages"), NOTE)
+        self._report.say(f"curl -d '{NOTE.decode()}' {url}/messages")
+        self._report.show(json.dumps(stored))
+        page = self._client.get(path("topics", "notes", "partitions", 0, "messages"), offset=stored["offset"])
+        self._report.say(f"curl '{url}/partitions/0/messages?offset=0'")
+        self._report.show(json.dumps(page))
+        found = [base64.b64decode(message["value"]) for message in page["messages"]]
+        self._report.check("the message comes back byte for byte", found == [NOTE])
 
     def _kill(self) -> None:
         self._report.act(
@@ -131,7 +136,7 @@ class Story:
         )
         before = len(self._acknowledged)
         enough = threading.Event()
-        outage = Outage(self._service, enough)
+        outage = Outage(self._service, enough, lambda: len(self._acknowledged) - before)
         outage.start()
 
         def watch(done: int) -> None:
@@ -141,8 +146,8 @@ class Story:
         seconds = self._send(orders(LIVE, self._now_ms, first=HISTORY), watch)
         outage.finish()
         self._report.say(
-            f"killed, started again on the same data, ready after {self._service.start_seconds:.2f} s; "
-            f"all {LIVE:,} were acknowledged after {seconds:.1f} s"
+            f"killed after {outage.acknowledged:,} acks; ready again {self._service.start_seconds:.2f} s later; "
+            f"the producer went on, and all {LIVE:,} were acknowledged after {seconds:.1f} s"
         )
         self._report.figure("recovery_seconds", self._service.start_seconds)
         self._client.close()
@@ -199,16 +204,20 @@ class Story:
 class Outage(threading.Thread):
     """Kills the broker when told to, and starts it again; `finish` raises what went wrong in here."""
 
-    def __init__(self, service: ServeProcess, when: threading.Event) -> None:
+    def __init__(self, service: ServeProcess, when: threading.Event, count: Callable[[], int]) -> None:
         super().__init__(name="outage")
+        self.acknowledged = 0
+        """How many acks had arrived when the broker was gone."""
         self._service = service
         self._when = when
+        self._count = count
         self._failure: BaseException | None = None
 
     def run(self) -> None:
         self._when.wait()
         try:
             self._service.kill()
+            self.acknowledged = self._count()
             self._service.start()
         except BaseException as error:
             self._failure = error

@@ -6,9 +6,9 @@ Leaves to: `receive` where bytes are put, `apis` what a frame means, handlers wh
 
 - Frames are handled in the order they came, answers leave in that order, whatever finishes first.
 - A frame is handled where it was received; what a handler keeps beyond its return it copies.
-- The socket is not read while the connection is blocked: an answer that the next request must wait for is open, too
-  many are open, the client does not take its answers, or it is throttled. So what a client can make us hold is
-  bounded, and the rest waits in its kernel.
+- The socket is not read (but for a few bytes) while the connection is blocked: an answer that the next request must
+  wait for is open, too many are open, the client does not take its answers, or it is throttled. So what a client can
+  make us hold is bounded, and the rest waits in its kernel.
 - No task per request: only a handler that returns a coroutine costs one.
 """
 
@@ -33,6 +33,7 @@ from hot_tier.errors import TierlogError
 if TYPE_CHECKING:
     from gateway.kafka.server import KafkaServer
 
+PEEK_BYTES: Final = 8 * 1024
 UNSENT_HIGH_BYTES: Final = 1024 * 1024
 SEND_BYTES: Final = 256 * 1024
 """Answers to requests that arrived together leave together, up to this much."""
@@ -149,12 +150,14 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._out:
             self._send()
-        if self._blocked or not received.partial:
+        if self._blocked or not received.pending_bytes:
             self.frame_since_s = None
         elif self.frame_since_s is None:
             self.frame_since_s = self._server.now_s
-        if self._reading == bool(self._blocked):
-            self._read(not self._blocked)
+        # While an answer is waited for, a little is still read: that is how we learn that the client has gone.
+        reading = not self._blocked or (self._blocked == ANSWER and received.pending_bytes < PEEK_BYTES)
+        if self._reading != reading:
+            self._read(reading)
 
     def _read(self, on: bool) -> None:
         self._reading = on

@@ -63,9 +63,9 @@ class ReceiveBuffer:
         return self._view[start + 4 : self._start]
 
     @property
-    def partial(self) -> bool:
-        """Bytes are here that no frame was made of."""
-        return self._end > self._start
+    def pending_bytes(self) -> int:
+        """Received, and no frame was made of them yet."""
+        return self._end - self._start
 
     def settle(self) -> None:
         """After frames were taken: leave the shared scratch, and make room for the rest of a frame."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final

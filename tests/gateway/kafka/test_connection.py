@@ -316,13 +316,31 @@ async def test_a_plain_future_is_cancelled_when_the_client_leaves_and_a_coroutin
             await wire.send(FetchRequest(), 4)
             await other.send(HeartbeatRequest(), 4)
             await until(lambda: len(service.seen) == 2)
-            # A paused socket shows no end of file; the listener's own end of it does.
-            for connection in tuple(service.server.connections):
-                connection.abort("test")
         await until(lambda: waiting[0].cancelled())
         gate.set()
         async with asyncio.timeout(5):
             await finished.wait()
+
+
+async def test_requests_behind_a_waiting_one_are_kept_however_many():
+    gate = asyncio.Event()
+
+    async def slow(request, context):
+        await gate.wait()
+        return HeartbeatResponse()
+
+    async with Service(heartbeat=slow) as service, service.connect() as wire:
+        frame = request_frame(HeartbeatRequest("g" * 1000), 4)
+        sending = asyncio.create_task(wire.send_bytes(frame * 5000))
+        await until(lambda: service.seen)
+        await asyncio.sleep(0.1)
+        assert len(service.seen) == 1
+        assert service.server.received_bytes < 1024 * 1024
+        gate.set()
+        for _ in range(5000):
+            await wire.receive_bytes()
+        await sending
+        assert {request.group_id for _, request in service.seen} == {"g" * 1000}
 
 
 async def test_shutdown_answers_what_is_at_work_and_does_not_wait_for_long_polls():

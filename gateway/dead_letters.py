@@ -184,6 +184,7 @@ class DeadLetters:
     # Counting
 
     async def _count(self, group: str, partition: Partition, offset: int, reason: str, limit: int) -> Counted:
+        _check_source(group, partition.topic)
         copies = await self._known_copies(group, partition)
         if copies is not None and offset in copies.offsets:
             return Counted(limit, limit, await self._set_aside(group, partition, offset, reason))
@@ -253,10 +254,8 @@ class DeadLetters:
         return target.append(batch, read_header(batch), record.timestamp).base_offset
 
     async def _dead_letter_topic(self, group: str, source: Topic) -> Topic:
-        name = dead_letter_topic_name(source.name, group)
+        name = _check_source(group, source)
         admin, image = self._node.admin, self._node.image
-        if source.internal:
-            raise InvalidTopicName(f"{source.name} belongs to the service", hint="Its records have no dead letters.")
         topic = image.find_topic(name)
         if topic is None:
             try:
@@ -349,8 +348,11 @@ class DeadLetters:
         return session
 
 
-def dead_letter_topic_name(topic: str, group: str) -> str:
-    name = f"{topic}.{group}{SUFFIX}"
+def _check_source(group: str, source: Topic) -> str:
+    """The name of the dead-letter topic, if there can be one."""
+    if source.internal:
+        raise InvalidTopicName(f"{source.name} belongs to the service", hint="Its records have no dead letters.")
+    name = f"{source.name}.{group}{SUFFIX}"
     try:
         check_topic_name(name)
     except InvalidTopicName:

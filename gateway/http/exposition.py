@@ -70,6 +70,10 @@ def _node(api: "Api") -> Iterator[Metric]:
     yield InfoMetricFamily("tierlog_build", "The version that runs.", {"version": version("tierlog")})
     yield _gauge("tierlog_topics", "Topics in the cluster.", sum(1 for _ in api.node.image.topics()))
     yield _gauge("tierlog_brokers", "Brokers in the cluster.", len(api.node.image.brokers()))
+    disk = api.node.logs.disk
+    yield _gauge("tierlog_disk_free_bytes", "Room on the data directory's disk.", disk.free_bytes)
+    yield _gauge("tierlog_disk_full", "1 while writes are refused for want of room.", disk.full)
+    yield _gauge("tierlog_log_open_files", "Log files that are kept open.", len(disk.files))
     yield _counter(
         "tierlog_dead_letters_total", "Records that this node has dead-lettered.", api.dead_letters.dead_lettered
     )
@@ -84,6 +88,7 @@ def _partitions(api: "Api") -> Iterator[Metric]:
     segments = GaugeMetricFamily("tierlog_partition_segments", "Segments on local disk.", labels=labels)
     in_bytes: dict[str, int] = defaultdict(int)
     in_batches: dict[str, int] = defaultdict(int)
+    out_bytes: dict[str, int] = defaultdict(int)
     flushes = 0
     for partition in api.node.partitions:
         log = partition.log
@@ -95,10 +100,12 @@ def _partitions(api: "Api") -> Iterator[Metric]:
         segments.add_metric(values, log.segment_count)
         in_bytes[partition.tp.topic] += log.appended_bytes
         in_batches[partition.tp.topic] += log.appended_batches
+        out_bytes[partition.tp.topic] += partition.fetched_bytes
         flushes += log.flushes
     yield from (start, committed, end, size, segments)
     yield _by_topic("tierlog_topic_in_bytes_total", "Bytes of record batches written.", in_bytes)
     yield _by_topic("tierlog_topic_in_batches_total", "Record batches written.", in_batches)
+    yield _by_topic("tierlog_topic_out_bytes_total", "Bytes of record batches read.", out_bytes)
     yield _counter("tierlog_log_flushes_total", "Syncs of logs to the disk.", flushes)
 
 

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 from aiohttp import web
 
+from cold_tier import errors as cold
 from gateway.coordinators import errors as groups
 from hot_tier import errors
 
@@ -136,10 +137,7 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
         ),
         errors.TopicExists: Kind(409, "topic-exists", "The topic exists already", "Use it, or choose another name."),
         errors.InvalidTopicName: Kind(
-            400,
-            "invalid-topic-name",
-            "This cannot be a topic's name",
-            "Use 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'.",
+            409, "invalid-topic-name", "No topic of yours can have this name", "Choose another name."
         ),
         errors.InvalidPartitions: Kind(
             409,
@@ -170,9 +168,22 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
         ),
         errors.MetadataUnavailable: Kind(503, "metadata-unavailable", "Cluster metadata does not answer", RETRY),
         errors.MetadataConflict: Kind(503, "metadata-conflict", "Another change came first", RETRY),
+        errors.MetadataCompacted: Kind(503, "metadata-unavailable", "Cluster metadata is being read again", RETRY),
+        errors.LeaseExpired: Kind(503, "metadata-unavailable", "The node is registering anew", RETRY),
         errors.InvalidRequest: Kind(
             400, "bad-request", "The request contradicts itself", "Correct what `detail` names."
         ),
+        cold.StoreUnavailable: Kind(503, "store-unavailable", "The archive's store does not answer", RETRY),
+        cold.StoreError: Kind(
+            500,
+            "store-failure",
+            "The archive's store refuses",
+            "Have an operator look at the bucket.",
+        ),
+        cold.CorruptObject: Kind(
+            500, "corrupt-archive", "Archived records are damaged", "`tierlog archive verify` shows what is damaged."
+        ),
+        cold.ManifestFenced: Kind(503, "leadership-changed", "The partition's leader has changed", RETRY),
         groups.CoordinatorLoading: Kind(503, "coordinator-loading", "Group offsets are being read back", RETRY),
         groups.CoordinatorNotAvailable: Kind(503, "coordinator-not-available", "No group coordinator", RETRY),
         groups.NotCoordinator: Kind(503, "not-coordinator", "Another broker coordinates this group", RETRY),

@@ -18,6 +18,7 @@ import orjson
 import structlog
 from aiohttp import web
 
+from cold_tier.errors import CorruptObject
 from gateway.dead_letters import Delivery
 from gateway.fetch.reader import Isolation
 from gateway.http.api import Api
@@ -238,7 +239,7 @@ async def _collect(api: Api, read: Read, limit: int) -> Found:
             chunk = await stream.next()
             # One more than needed, to tell where the next read begins.
             more = [] if chunk is None else await chunk.records(limit - len(records) + len(skip) + 1)
-        except CorruptLog:
+        except (CorruptLog, CorruptObject):
             # What lies before the damage is good; the next read begins at the damage and says so.
             if not records:
                 raise

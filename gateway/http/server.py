@@ -7,7 +7,7 @@ connections, so that a request costs no timer.
 
 import asyncio
 import socket
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 import structlog
@@ -162,10 +162,10 @@ class _Refusal(asyncio.Protocol):
     """Says that there are too many connections, and closes."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        writable = cast(asyncio.WriteTransport, transport)
         body = orjson.dumps(document(Problem(OVERLOADED, "there are too many connections"), "/"))
-        transport.write(
+        writable.write(
             b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\n"
             b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
         )
-        transport.close()
+        writable.close()

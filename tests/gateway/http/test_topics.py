@@ -181,4 +181,7 @@ async def test_the_services_own_topics_are_shown_and_left_alone(served: Served) 
     assert (await served.get(own)).json["internal"] is True
     refused = await served.post(f"{own}/messages", data=b"v")
     assert (refused.status, refused.problem) == (409, "invalid-record")
-    assert (await served.call("DELETE", own)).status == 400
+    kept = await served.call("DELETE", own)
+    assert (kept.status, kept.problem) == (409, "invalid-topic-name")
+    made = await served.post(TOPICS, json={"name": "__transaction_state"})
+    assert (made.status, made.problem) == (409, "invalid-topic-name")

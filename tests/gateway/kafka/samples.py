@@ -11,8 +11,14 @@ INTEGERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 
 
-def sample(cls: type[Any], version: int, rng: random.Random, longest: int = 3) -> Any:
-    """An instance whose fields outside `version` are defaults, so that a round trip gives an equal one."""
+WORDS = ("",)
+
+
+def sample(cls: type[Any], version: int, rng: random.Random, longest: int = 3, words: tuple[str, ...] = WORDS) -> Any:
+    """An instance whose fields outside `version` are defaults, so that a round trip gives an equal one.
+
+    Half of its strings are `words`, the rest is anything.
+    """
     values = {}
     for f in fields(cls):
         place: Wire = f.metadata["wire"]
@@ -24,18 +30,18 @@ def sample(cls: type[Any], version: int, rng: random.Random, longest: int = 3) -
         if place.nullable_in(version) and isinstance(place.kind, str) and rng.random() < 0.2:
             values[f.name] = None
         elif place.array:
-            values[f.name] = [_one(place.kind, version, rng, longest) for _ in range(rng.randint(0, longest))]
+            values[f.name] = [_one(place.kind, version, rng, longest, words) for _ in range(rng.randint(0, longest))]
         else:
-            value = _one(place.kind, version, rng, longest)
+            value = _one(place.kind, version, rng, longest, words)
             # A tagged struct that equals its default need not be sent; codecs differ in whether they do.
             if place.tag is None or isinstance(place.kind, str) or value != place.kind():
                 values[f.name] = value
     return cls(**values)
 
 
-def _one(kind: Any, version: int, rng: random.Random, longest: int) -> Any:
+def _one(kind: Any, version: int, rng: random.Random, longest: int, words: tuple[str, ...]) -> Any:
     if not isinstance(kind, str):
-        return sample(kind, version, rng, longest)
+        return sample(kind, version, rng, longest, words)
     if kind in INTEGERS:
         top = 1 << INTEGERS[kind]
         return rng.choice([0, 1, -1, top - 1, -top, rng.randrange(-top, top)])
@@ -48,6 +54,8 @@ def _one(kind: Any, version: int, rng: random.Random, longest: int) -> Any:
             return rng.uniform(-1e12, 1e12)
         case "uuid":
             return UUID(int=rng.choice([0, rng.getrandbits(128)]))
+        case "string" if rng.random() < 0.5:
+            return rng.choice(words)
         case "string":
             return "".join(rng.choices("abzé中😀-._", k=rng.choice([0, 1, 5, 130])))
         case _:

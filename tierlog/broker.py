@@ -77,6 +77,9 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, stopping.set)
     broker = Broker(settings)
     await broker.start()
+    # What was made so far lives as long as the process and need not be walked by every collection.
+    gc.collect()
+    gc.freeze()
     try:
         print(f"tierlog ready kafka={broker.kafka_address} http={broker.http_address}", flush=True)
         await stopping.wait()
@@ -104,9 +107,6 @@ class Broker:
         except BaseException:
             await self._parts.aclose()
             raise
-        # What lives as long as the process need not be walked by every collection.
-        gc.collect()
-        gc.freeze()
 
     async def stop(self) -> None:
         await self._parts.aclose()

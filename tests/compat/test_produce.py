@@ -6,7 +6,8 @@ import pytest
 
 from .clients.face import Message, Partition, ProducerOptions, ServerError
 
-NOW = 1_790_000_000_000
+NOW = int(time.time()) // 3600 * 3_600_000 - 3_600_000
+"""An hour ago: retention takes what is older than a week, on either broker."""
 
 
 def numbered(count: int, size: int = 40) -> list[Message]:

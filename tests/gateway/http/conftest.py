@@ -16,6 +16,7 @@ from gateway.coordinators.settings import GroupSettings
 from gateway.http.api import Api
 from gateway.http.settings import HttpSettings
 from gateway.kafka.settings import KafkaSettings
+from hot_tier.log.config import TopicConfig
 from hot_tier.log.settings import LogSettings
 from tierlog.broker import Broker
 from tierlog.settings import Settings
@@ -104,6 +105,8 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
                     kafka=KafkaSettings(port=0),
                     http=HttpSettings(port=0, **settings),
                     groups=GroupSettings(offsets_topic_partitions=4, initial_rebalance_delay_ms=0),
+                    # Tests write records of any age, and retention would take the old ones while they look.
+                    topic=TopicConfig(retention_ms=-1),
                 )
             )
             await broker.start()

@@ -17,7 +17,7 @@ from typing import Final
 from hot_tier.cluster import model
 from hot_tier.cluster.configs import ConfigChange, apply_changes
 from hot_tier.cluster.image import ClusterImage
-from hot_tier.cluster.model import DeletedTopic, Topic
+from hot_tier.cluster.model import DeletedTopic, PartitionState, Topic
 from hot_tier.cluster.placement import check_assignment, place
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.store import ABSENT, MAX_OPERATIONS, Compare, Delete, MetadataStore, Put, Revision
@@ -92,6 +92,19 @@ class TopicAdmin:
     ) -> list[Topic | TierlogError]:
         """Each on its own: the topic, or why it could not be made. Many at once share the store's commits."""
         return list(await asyncio.gather(*(self._create(topic, validate_only) for topic in topics)))
+
+    async def restore_topic(self, topic: Topic, states: Sequence[PartitionState]) -> Topic:
+        """Make a topic as it once was, id and leader epochs included; TopicExists. A deletion of it is forgotten."""
+        check_topic_name(topic.name)
+        parse_topic_config(topic.config, self.defaults)
+        self._check_partition_count(topic.partitions)
+        puts = [Put(model.partition_key(topic.id, index), model.encode(state)) for index, state in enumerate(states)]
+        await self._store.transact([], [Delete(model.deleted_key(topic.id))])
+        revision = await self._write_topic(topic, ABSENT, puts)
+        if revision is None:
+            raise TopicExists(f"topic {topic.name} already exists")
+        await self._image.reached(revision)
+        return replace(topic, version=revision)
 
     async def delete_topic(self, name: str, topic_id: TopicId | None = None) -> Topic:
         """The topic that was deleted; with an id, only that one and not another made since under its name.

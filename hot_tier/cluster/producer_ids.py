@@ -34,6 +34,20 @@ class ProducerIds:
         """(producer id, epoch) for a producer without a transactional id: always a new one."""
         return await self.next_id(), FIRST_EPOCH
 
+    async def skip_past(self, producer_id: int) -> None:
+        """Never hand out ids up to this one: a log that was restored knows them."""
+        while True:
+            item = await self._store.get(PRODUCER_IDS_KEY)
+            following = 0 if item is None else int(model.decode_map(PRODUCER_IDS_KEY, item.value)["next"])
+            if following > producer_id:
+                break
+            await self._store.transact(
+                [Compare(PRODUCER_IDS_KEY, ABSENT if item is None else item.revision)],
+                [Put(PRODUCER_IDS_KEY, model.encode({"next": producer_id + 1}))],
+            )
+        if self._next <= producer_id:
+            self._next = self._end
+
     async def _take_block(self) -> tuple[int, int]:
         while True:
             item = await self._store.get(PRODUCER_IDS_KEY)

@@ -22,11 +22,12 @@ from hot_tier.log import names
 from hot_tier.log.compaction_swap import Swap
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk
-from hot_tier.log.files import sync_directory
+from hot_tier.log.epochs import LeaderEpochs
+from hot_tier.log.files import replace_synced, sync_directory
 from hot_tier.log.flush_job import FlushJob
 from hot_tier.log.index import Seal, SparseIndex
 from hot_tier.log.producer_snapshots import restore_producers
-from hot_tier.log.producers import ProducerView
+from hot_tier.log.producers import ProducerState, ProducerView
 from hot_tier.log.reading import FileSlice, LogReader, TimestampOffset
 from hot_tier.log.recovery_points import RecoveryPoint
 from hot_tier.log.retention import expired, roll_at_ms, roll_for_write
@@ -475,6 +476,27 @@ class PartitionLog:
         self._cut(None, list(self._segments))
         self._after_cut(self._add_segment(offset), now_ms)
 
+    def start_from_archive(
+        self, start_offset: int, end_offset: int, epochs: list[tuple[int, int]], producers: ProducerState
+    ) -> None:
+        """A log that holds nothing goes on at `end_offset`, where its archived history ends. Waits for the disk.
+
+        The log start is synced, other than elsewhere: lost, it would come back as the local start, and the archive
+        would follow it.
+        """
+        assert not len(self._segments), "only an empty log is restored"
+        os.makedirs(self.directory, exist_ok=True)
+        self.log_start_offset = Offset(start_offset)
+        content = write_sealed_text(names.LOG_START, [str(start_offset)])
+        replace_synced(os.path.join(self.directory, names.LOG_START), content)
+        self.log_end_offset = self.flushed_offset = Offset(end_offset)
+        self.epochs = LeaderEpochs(epochs)
+        self.producers = producers
+        self._snapshots.append((end_offset, producers.write(end_offset)))
+        self._epochs_changed = True
+        self._roll_at_ms = self._roll_time(self._add_segment(end_offset))
+        self.flush()
+
     def _cut(self, kept: Segment | None, dropped: list[Segment]) -> None:
         """Takes segments away from the end. Seals go first and for certain, newer logs before older ones: whatever a
         crash leaves is an unsealed tail beyond the recovery point, which recovery cuts off again."""
@@ -521,7 +543,9 @@ class PartitionLog:
             if not segment.sealed or segment.end_offset > offset:
                 break
             count += 1
-        self._write_log_start()
+        # Synced: lost, it would come back as the local start, and the archive would be cut to that.
+        content = write_sealed_text(names.LOG_START, [str(self.log_start_offset)])
+        replace_synced(os.path.join(self.directory, names.LOG_START), content)
         self._drop_oldest(count, now_ms)
         return count
 

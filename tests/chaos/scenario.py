@@ -18,6 +18,12 @@ from .workload import ConsumerWorker, ProducerWorker, WatermarkWorker, read_comm
 GROUP = "chaos-group"
 
 
+def chosen_seed() -> int:
+    seed = int(os.environ.get("TIERLOG_CHAOS_SEED", random.randrange(1 << 30)))
+    print(f"TIERLOG_CHAOS_SEED={seed}")
+    return seed
+
+
 def make_topic(bootstrap: str, name: str, partitions: int, config: dict[str, str] | None = None) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1, config=config or {})])[name].result(20)
@@ -39,12 +45,11 @@ class Scenario:
         rate: int = 250,
         config: dict[str, str] | None = None,
     ) -> None:
-        self.seed = int(os.environ.get("TIERLOG_CHAOS_SEED", seed or random.randrange(1 << 30)))
+        self.seed = seed or chosen_seed()
         self.random = random.Random(self.seed)
         self.history = History()
         self.topic = f"chaos-{self.seed}"
         self._bootstrap, self._directory, self._partitions = bootstrap, directory, partitions
-        print(f"TIERLOG_CHAOS_SEED={self.seed}")
         make_topic(bootstrap, self.topic, partitions, config)
         self.producers = [
             ProducerWorker(

@@ -18,6 +18,14 @@ RECONNECT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "socke
 ANSWER_S = 45.0
 CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 
+NOT_YET = {
+    ck.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    ck.KafkaError.COORDINATOR_NOT_AVAILABLE,
+    ck.KafkaError.NOT_COORDINATOR,
+    ck.KafkaError._TIMED_OUT,
+    ck.KafkaError._TRANSPORT,
+}
+
 # Errors which say for certain that the broker has not taken the record.
 DEFINITE = {ck.KafkaError.MSG_SIZE_TOO_LARGE, ck.KafkaError.INVALID_RECORD, ck.KafkaError.POLICY_VIOLATION}
 
@@ -79,6 +87,14 @@ class ProducerWorker(Worker):
         return report
 
     def run(self) -> None:
+        try:
+            self._send_on()
+            self._producer.flush(ANSWER_S)
+        except ck.KafkaException as error:
+            self._history.complaints.append(f"{self.name} could not go on: {error}")
+        del self._producer  # or it goes on looking for the broker after the test
+
+    def _send_on(self) -> None:
         sequence = 0
         while not self._stopping.is_set():
             self._producer.poll(0)
@@ -90,15 +106,9 @@ class ProducerWorker(Worker):
             send = Send(identity, self._source.randrange(self._partitions))
             self._history.sends.append(send)
             self._waiting += 1
-            try:
-                self._producer.produce(self._topic, value, partition=send.partition, on_delivery=self._delivered(send))
-            except ck.KafkaException as error:
-                self._history.complaints.append(f"{self.name} could not send: {error}")
-                return
+            self._producer.produce(self._topic, value, partition=send.partition, on_delivery=self._delivered(send))
             sequence += 1
             time.sleep(self._pause_s)
-        self._producer.flush(ANSWER_S)
-        del self._producer  # or it goes on looking for the broker after the test
 
 
 class ConsumerWorker(Worker):
@@ -229,7 +239,7 @@ def read_committed_offsets(bootstrap: str, topic: str, partitions: int, group: s
                 found = consumer.committed(wanted, timeout=5)
                 break
             except ck.KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
+                if error.args[0].code() not in NOT_YET or time.monotonic() > deadline:
                     raise
         for tp in found:
             assert tp.error is None, tp.error

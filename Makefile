@@ -61,6 +61,7 @@ format: $(INSTALLED)
 	@$(BIN)/ruff format $(CODE)
 
 venv: $(INSTALLED)
+	@$(SAY) '.venv is ready: the command is .venv/bin/tierlog'
 
 # The first Python from 3.11 up that is here. The pinned versions are tested on 3.11.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -78,9 +79,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  fi; \
 	  $$python -m venv $(VENV); \
 	fi
-	@$(SAY) 'installing tierlog and its pinned dependencies into .venv (a minute or two)'
+	@$(SAY) 'installing tierlog and its pinned dependencies into .venv (some minutes, once)'
 	@$(PIP) install -c constraints.txt setuptools
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
+	@$(SAY) 'compiling the kernels for this processor (once)'
+	@$(BIN)/python -c 'import tierlog.broker'
 	@touch $@
 
 # Apache Kafka's jars, for its own tools in tests/compat and as the peer in benchmarks: from Maven Central.

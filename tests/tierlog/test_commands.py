@@ -154,9 +154,7 @@ def test_keys_headers_and_the_way_back(run, topic: str) -> None:  # type: ignore
 
 
 def test_what_one_topic_gives_another_takes(run, topic: str, service: ServeProcess) -> None:  # type: ignore[no-untyped-def]
-    raw = (
-        b'{"key":"a","value":"x","timestamp":%d}\n{"key":"b","value":null}\n{"value":"/w==","value_encoding":"base64"}\n'
-    )
+    raw = b'{"key":"a","value":"x","timestamp":%d}\n{"key":"b","value":null}\n{"value":"/w==","value_encoding":"base64"}\n'
     run("produce", topic, "--input", "json", "--partition", "0", stdin=raw % BEGIN)
     copy = f"{topic}-copy"
     run("topic", "create", copy, "--partitions", "2")

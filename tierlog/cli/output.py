@@ -7,6 +7,7 @@ table or a progress bar is drawn.
 
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -38,6 +39,18 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, tit
 def note(text: str) -> None:
     """For people; programs read standard output."""
     print(text, file=sys.stderr)
+
+
+@contextmanager
+def after(seconds: float, text: str) -> Iterator[None]:
+    """Says `text` if what is inside takes longer than that."""
+    timer = threading.Timer(seconds, note, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def report(error: TierlogError, code: int, *, as_json: bool) -> None:

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from hot_tier.errors import SettingsError
+from tierlog.cli import output
 
 
 class ServeCommand(TyperCommand):
@@ -77,7 +78,8 @@ def serve(
     flags += [Given(key, value, f"--set {key}") for key, value in map(_assignment, set_ or ())]
     settings = load_settings(config=config, environment=os.environ, flags=flags)
 
-    from tierlog.broker import run
+    with output.after(4.0, "still loading: a first start compiles kernels for this processor"):
+        from tierlog.broker import run
 
     run(settings)
 

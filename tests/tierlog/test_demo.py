@@ -1,0 +1,37 @@
+"""The demo keeps its word: every check holds, with a Kafka client and without one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WITHOUT_KAFKA_CLIENT = """
+import sys
+sys.modules["confluent_kafka"] = None
+from tierlog.cli.app import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("start", [["-m", "tierlog"], ["-c", WITHOUT_KAFKA_CLIENT]], ids=["kafka", "http"])
+def test_every_check_holds(start: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, *start, "demo", "--json", "--keep", str(tmp_path / "kept")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(done.stdout)
+    assert document["ok"] is True
+    assert len(document["checks"]) >= 9
+    assert list((tmp_path / "kept").glob("data/logs/orders.*/*/*.log"))
+
+
+def test_the_report_is_for_people() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tierlog", "demo"], capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kill -9" in done.stdout
+    assert "checks hold" in done.stdout
+    assert "✗" not in done.stdout

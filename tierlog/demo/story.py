@@ -186,7 +186,6 @@ class Story:
         )
         total = sum(each["high_watermark"] - each["log_start_offset"] for each in topic["partitions"])
         self._report.check("the offsets add up", total >= HISTORY + LIVE, f"{total:,} records")
-        self._report.say("Archiving to a bucket, clusters and Spark are being built on top of this.")
 
     def _send(self, some: Iterable[Order], watch: Watch = lambda done: None) -> float:
         def acknowledged(order: Order, place: Place) -> None:

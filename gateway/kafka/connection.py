@@ -33,6 +33,7 @@ from hot_tier.errors import TierlogError
 if TYPE_CHECKING:
     from gateway.kafka.server import KafkaServer
 
+MAX_ROUTES: Final = 256
 PEEK_BYTES: Final = 8 * 1024
 UNSENT_HIGH_BYTES: Final = 1024 * 1024
 SEND_BYTES: Final = 256 * 1024
@@ -73,7 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out_bytes = 0
         self._blocked = 0
         self._reading = True
-        self._contexts: dict[tuple[int, str], RequestContext] = {}
+        self._routes: dict[tuple[int, int, str], tuple[Route, RequestContext]] = {}
         self._transport: asyncio.Transport
         self._unsent_bytes = 0
         self.peer = ""
@@ -141,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
                 if frame is None:
                     break
                 self._handle(frame)
-            received.settle()
+            pending_bytes = received.settle()
         except DecodeError as error:
             self._fail(error)
             return
@@ -150,12 +151,12 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._out:
             self._send()
-        if self._blocked or not received.pending_bytes:
+        if self._blocked or not pending_bytes:
             self.frame_since_s = None
         elif self.frame_since_s is None:
             self.frame_since_s = self._server.now_s
         # While an answer is waited for, a little is still read: that is how we learn that the client has gone.
-        reading = not self._blocked or (self._blocked == ANSWER and received.pending_bytes < PEEK_BYTES)
+        reading = not self._blocked or (self._blocked == ANSWER and pending_bytes < PEEK_BYTES)
         if self._reading != reading:
             self._read(reading)
 
@@ -170,20 +171,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle(self, frame: memoryview) -> None:
         api_key, version, correlation_id, client_id, body_at = read_header(frame)
-        try:
-            route = self._apis.route(api_key, version)
-        except UnsupportedVersion as error:
-            if api_key != ApiKey.API_VERSIONS:
-                raise DecodeError(str(error)) from None
-            self._answer_unknown_version(correlation_id)
-            return
+        known = self._routes.get((api_key, version, client_id))
+        if known is None:
+            try:
+                known = self._new_route(api_key, version, client_id)
+            except UnsupportedVersion as error:
+                if api_key != ApiKey.API_VERSIONS:
+                    raise DecodeError(str(error)) from None
+                self._answer_unknown_version(correlation_id)
+                return
+        route, context = known
         if route.flexible_request:
             body_at = skip_tagged(frame, body_at)
         request = route.read(frame[body_at:])
         route.requests += 1
-        context = self._contexts.get((api_key << 16 | version, client_id))
-        if context is None:
-            context = self._new_context(api_key, version, client_id)
         try:
             result = route.function(request, context)
         except CloseConnection:
@@ -195,15 +196,16 @@ class Connection(asyncio.BufferedProtocol):
         elif result is not None:
             self._wait(route, correlation_id, request, result)
 
-    def _new_context(self, api_key: int, version: int, client_id: str) -> RequestContext:
-        if len(self._contexts) >= 256:
-            self._contexts.clear()
+    def _new_route(self, api_key: int, version: int, client_id: str) -> tuple[Route, RequestContext]:
+        if len(self._routes) >= MAX_ROUTES:
+            self._routes.clear()
         server = self._server
+        route = self._apis.route(api_key, version)
         context = RequestContext(
             server.node, version, client_id, server.principal, self.peer, server.listener, server.buffers
         )
-        self._contexts[(api_key << 16 | version, client_id)] = context
-        return context
+        self._routes[(api_key, version, client_id)] = route, context
+        return route, context
 
     def _answer_unknown_version(self, correlation_id: int) -> None:
         """A client that speaks a newer ApiVersions than we do reads the ranges from a body of version 0."""

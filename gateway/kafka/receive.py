@@ -62,13 +62,11 @@ class ReceiveBuffer:
         self._start = start + length + 4
         return self._view[start + 4 : self._start]
 
-    @property
-    def pending_bytes(self) -> int:
-        """Received, and no frame was made of them yet."""
-        return self._end - self._start
+    def settle(self) -> int:
+        """After frames were taken: leave the shared scratch, and make room for the rest of a frame.
 
-    def settle(self) -> None:
-        """After frames were taken: leave the shared scratch, and make room for the rest of a frame."""
+        How many bytes are here that no frame was made of.
+        """
         pending = self._end - self._start
         if pending == 0:
             self._start = self._end = 0
@@ -84,6 +82,7 @@ class ReceiveBuffer:
                 self._start, self._end = 0, pending
             if pending == len(self._view):
                 self._to_own(pending)
+        return pending
 
     def _to_own(self, pending: int) -> None:
         """Into an own buffer that has room for the frame, as far as what has arrived of it earns."""

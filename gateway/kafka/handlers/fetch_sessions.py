@@ -155,8 +155,8 @@ def news(plan: Plan, wanted: Wanted, answer: PartitionData) -> bool:
     changed = (
         plan.full
         or bool(answer.records)
-        or answer.error_code != ErrorCode.NONE
-        or wanted.told_error != ErrorCode.NONE
+        or answer.error_code != 0
+        or wanted.told_error != 0
         or answer.high_watermark != wanted.told_high_watermark
         or answer.log_start_offset != wanted.told_log_start_offset
         or answer.diverging_epoch is not None

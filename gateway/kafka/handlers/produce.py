@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from gateway.kafka.errors import ErrorCode, InvalidRequiredAcks, error_code, error_message
+from gateway.kafka.errors import InvalidRequiredAcks, error_code, error_message
 from gateway.kafka.handler import CloseConnection, Handler, RequestContext
 from gateway.kafka.handlers.leadership import current_leader
 from gateway.kafka.protocol.api_keys import ApiKey
@@ -28,6 +28,7 @@ from gateway.kafka.protocol.messages.produce import (
 from hot_tier.errors import FencedLeaderEpoch, InvalidRecord, NotLeader, TierlogError, UnsupportedBatch
 from hot_tier.record.validate import validate_produced
 
+NO_ERROR: Final = 0
 NO_OFFSET: Final = -1
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
@@ -90,7 +91,7 @@ def _append(
     appended = partition.append(records, header, now_ms, acks)
     answer = PartitionProduceResponse(
         data.index,
-        ErrorCode.NONE,
+        NO_ERROR,
         appended.base_offset,
         appended.log_append_time_ms,
         partition.log.log_start_offset,

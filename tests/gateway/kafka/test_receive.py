@@ -60,7 +60,7 @@ def test_frames_come_out_as_they_went_in(sizes, pieces):
         assert drain(other) == [noise[4:]]
         turn += 1
     assert found == bodies
-    assert one.pending_bytes == 0
+    assert one.settle() == 0
     one.release()
     other.release()
     assert buffers.receiving_bytes == 0

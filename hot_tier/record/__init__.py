@@ -5,6 +5,6 @@
 - `compression`: the four codecs, with a cap that holds while decompressing
 - `validate`: what a produced batch must satisfy before it is appended
 - `records`: a few records as Python values, both ways
-- `columns`: many records as Arrow columns, both ways
+- `columns`: many records as Arrow columns, both ways; `column_decoder` and `column_encoder` are its two halves
 - `kernels`: the compiled loops behind `validate` and `columns`
 """

@@ -50,7 +50,7 @@ class KafkaSettings:
     )
     max_fetch_sessions: int = field(default=1_000, metadata={"doc": "Incremental fetch sessions kept."})
     max_decompressed_bytes: int = field(
-        default=256 * 1024 * 1024, metadata={"doc": "Largest size that a compressed batch may expand to."}
+        default=128 * 1024 * 1024, metadata={"doc": "Largest size that a compressed batch may expand to."}
     )
     validation_depth: Literal["full", "header"] = field(
         default="full",

@@ -1,7 +1,8 @@
 """Named places where a test lets the process die or fail: `TIERLOG_FAILPOINTS=archive.rows_uploaded=kill`.
 
 A place is one line, `failpoints.reach("archive.rows_uploaded")`, and costs a dictionary look-up. Actions: `kill` ends
-the process as kill -9 does, `fail` raises; `kill@3` does so the third time. `PLACES` are the steps of the archive path.
+the broker as kill -9 does, also from its worker; `fail` raises; `kill@3` does so the third time. `PLACES` are the
+steps of the archive path.
 """
 
 import os
@@ -21,6 +22,9 @@ PLACES: Final = (
     "retention.local_dropped",
     "garbage.before_delete",
     "garbage.deleted",
+    "deleted.rows",
+    "deleted.indexes",
+    "deleted.manifests",
 )
 
 
@@ -37,6 +41,9 @@ def _parse(text: str) -> dict[str, tuple[str, int]]:
 
 _chosen = _parse(os.environ.get("TIERLOG_FAILPOINTS", ""))
 
+broker_pid = os.getpid()
+"""The worker puts its parent's here: a kill is the broker's, and the worker goes with it."""
+
 
 def reach(place: str) -> None:
     if place not in _chosen:
@@ -45,5 +52,6 @@ def reach(place: str) -> None:
     _chosen[place] = (action, left - 1)
     if left == 1:
         if action == "kill":
+            os.kill(broker_pid, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
         raise OSError(f"failpoint {place}")

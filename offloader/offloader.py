@@ -16,6 +16,8 @@ from cold_tier.catalog import Catalog
 from cold_tier.errors import ManifestFenced
 from cold_tier.layout import topic_description
 from cold_tier.objects.open import StoreSettings
+from cold_tier.objects.retrying import StoreCounters
+from cold_tier.reports import Collected
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import Topic
 from hot_tier.cluster.store import MetadataStore
@@ -23,6 +25,7 @@ from hot_tier.errors import TierlogError
 from hot_tier.ids import TopicPartition
 from hot_tier.replication.partition import Partition
 from hot_tier.replication.table import PartitionTable
+from offloader.deleted_topics import DeletedTopics
 from offloader.partition_archive import PartitionArchive
 from offloader.settings import OffloadSettings
 from offloader.worker import WorkerProcess
@@ -54,6 +57,7 @@ class Offloader:
         self._archives: dict[TopicPartition, PartitionArchive] = {}
         self._not_before: dict[TopicPartition, int] = {}
         self._described: dict[str, bytes] = {}
+        self.deleted_topics = DeletedTopics(image, metadata, catalog, settings.delete_grace_ms)
         self._next_garbage_ms = 0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -75,6 +79,30 @@ class Offloader:
     def wake(self) -> None:
         """There may be something to do: a segment was sealed."""
         self._wake.set()
+
+    @property
+    def worker_requests(self) -> list[StoreCounters]:
+        """What the workers asked of the store."""
+        return [worker.requests for worker in self._workers]
+
+    def archive_of(self, tp: TopicPartition) -> PartitionArchive | None:
+        return self._archives.get(tp)
+
+    async def collect_garbage(self) -> Collected:
+        """Now, and not when it is due: of every led partition, and of deleted topics."""
+        collected = Collected()
+        for archive in self:
+            tp = archive.partition.tp
+            if not archive.is_open:
+                collected.failed.append(f"{tp}: {archive.last_failure or 'its manifest is not loaded yet'}")
+                continue
+            try:
+                collected.removed += await archive.collect_removed(self._clock())
+                collected.orphans += await archive.collect_orphans(self._clock())
+            except (TierlogError, OSError) as error:
+                collected.failed.append(f"{tp}: {error}")
+        collected.of_deleted_topics = await self.deleted_topics.collect(self._clock(), collected.failed.append)
+        return collected
 
     async def _run(self) -> None:
         while True:
@@ -100,6 +128,8 @@ class Offloader:
                 await self._attend(waiting.pop(), worker, collect)
 
         await asyncio.gather(*(take_turns(worker) for worker in self._workers))
+        if collect:
+            await self.deleted_topics.collect(self._clock())
         self.rounds += 1
 
     def _is_due(self, partition: Partition, now_ms: int) -> bool:
@@ -107,6 +137,8 @@ class Offloader:
         # A partition that nobody ever wrote to has nothing in the bucket, and needs nothing there.
         return (
             partition_log.config.remote_storage_enable
+            # What the service keeps for itself it reads from local disk alone.
+            and not partition.topic.internal
             and partition_log.log_end_offset > 0
             and now_ms >= self._not_before.get(partition.tp, 0)
         )
@@ -138,6 +170,7 @@ class Offloader:
             self._failed(archive, error)
         else:
             archive.failures_in_a_row = 0
+            archive.last_success_ms = self._clock()
             self._not_before.pop(partition.tp, None)
 
     def _failed(self, archive: PartitionArchive, error: Exception) -> None:

@@ -5,8 +5,12 @@
 
 Nothing is decided before `open` has loaded and taken over the newest manifest under this leader epoch. Whatever cannot
 be undone, a local segment or an object deleted, first asks the bucket whether our manifest is still the newest.
+
+One thing at a time: what publishes or deletes holds `_turn`, since the offloader's round and a collection that somebody
+asked for may meet here.
 """
 
+import asyncio
 import dataclasses
 from collections.abc import Iterable
 
@@ -24,14 +28,12 @@ from hot_tier.log.producer_snapshots import snapshot_path
 from hot_tier.replication.partition import Partition
 from offloader import failpoints
 from offloader.archive import ArchiveJob
+from offloader.deleted_topics import archived_key
+from offloader.garbage import named_keys, superseded_manifests, unnamed_objects
 from offloader.plan import Expiry, NextSegment, backlog_bytes, local_drop_offset, next_to_archive
 from offloader.settings import OffloadSettings
 
 log = structlog.get_logger()
-
-
-def archived_key(layout: PartitionLayout) -> str:
-    return f"archived/{layout.topic_id}/{layout.partition}"
 
 
 class PartitionArchive:
@@ -46,6 +48,8 @@ class PartitionArchive:
         self._metadata = metadata
         self._settings = settings
         self._writer: ManifestWriter | None = None
+        self._turn = asyncio.Lock()
+        self.last_success_ms = 0
         self.archived_segments = 0
         self.archived_bytes = 0
         self.failures = 0
@@ -97,18 +101,20 @@ class PartitionArchive:
 
     async def publish(self, segment: Segment, now_ms: int) -> None:
         """A verified segment becomes the truth, then metadata says so."""
-        failpoints.reach("archive.before_publish")
-        await self.writer.append([segment], now_ms)
-        failpoints.reach("archive.published")
-        self._published()
-        await self._record_archived()
-        failpoints.reach("archive.recorded")
+        async with self._turn:
+            failpoints.reach("archive.before_publish")
+            await self.writer.append([segment], now_ms)
+            failpoints.reach("archive.published")
+            self._published()
+            await self._record_archived()
+            failpoints.reach("archive.recorded")
         self.archived_segments += 1
         self.archived_bytes += segment.log_bytes
 
     async def apply_retention(self, now_ms: int) -> None:
-        await self._expire(now_ms)
-        await self._drop_local(now_ms)
+        async with self._turn:
+            await self._expire(now_ms)
+            await self._drop_local(now_ms)
 
     async def _expire(self, now_ms: int) -> None:
         partition_log, current = self.partition.log, self.writer.current
@@ -143,19 +149,20 @@ class PartitionArchive:
 
     async def collect_removed(self, now_ms: int) -> int:
         """Delete objects that the manifest let go of longer ago than the grace period; how many."""
-        due = [
-            gone.key
-            for gone in self.writer.current.removed
-            if now_ms - gone.removed_ms >= self._settings.delete_grace_ms
-        ]
-        if due:
-            await self._ensure_still_leading()
-            failpoints.reach("garbage.before_delete")
-            await self._store.delete(due)
-            failpoints.reach("garbage.deleted")
-            await self.writer.forget(due, now_ms)
-            self._published()
-        return len(due)
+        async with self._turn:
+            due = [
+                gone.key
+                for gone in self.writer.current.removed
+                if now_ms - gone.removed_ms >= self._settings.delete_grace_ms
+            ]
+            if due:
+                await self._ensure_still_leading()
+                failpoints.reach("garbage.before_delete")
+                await self._store.delete(due)
+                failpoints.reach("garbage.deleted")
+                await self.writer.forget(due, now_ms)
+                self._published()
+            return len(due)
 
     async def collect_orphans(self, now_ms: int) -> int:
         """Delete objects of this partition that its manifest does not name, and superseded manifests; how many.
@@ -163,35 +170,17 @@ class PartitionArchive:
         Only those too old to be a write under way. Rows lie in a folder by topic name, so what is left there of a
         deleted topic of the same name goes too.
         """
-        current = self.writer.current
-        manifest = self._catalog.get(self.layout)
-        assert manifest is not None
-        named = {gone.key for gone in current.removed}
-        named |= {self.layout.page(page.base_offset, page.uuid) for page in current.pages}
-        async for segment in manifest.segments(current.start_offset, current.end_offset):
-            named |= {self.layout.rows(segment.name), self.layout.index(segment.name)}
-        parsers = (
-            (self.layout.rows_folder, self.layout.parse_rows),
-            (self.layout.index_folder, self.layout.parse_index),
-            (self.layout.pages_folder, self.layout.parse_page),
-        )
-        orphans = [
-            info.key
-            for folder, parse in parsers
-            async for info in self._store.list(folder)
-            if info.key not in named
-            and parse(info.key) is not None
-            and now_ms - info.modified_ms >= self._settings.orphan_age_ms
-        ]
-        orphans += [
-            info.key
-            async for info in self._store.list(self.layout.manifest_folder, self.layout.manifest(current.version))
-            if now_ms - info.modified_ms >= self._settings.manifest_history_ms
-        ]
-        if orphans:
-            await self._ensure_still_leading()
-            await self._store.delete(orphans)
-        return len(orphans)
+        async with self._turn:
+            manifest = self._catalog.get(self.layout)
+            assert manifest is not None
+            found = await unnamed_objects(self._store, [self.layout], await named_keys(manifest))
+            orphans = [info.key for info in found.values() if now_ms - info.modified_ms >= self._settings.orphan_age_ms]
+            before = now_ms - self._settings.manifest_history_ms
+            orphans += [info.key for info in await superseded_manifests(self._store, manifest, before)]
+            if orphans:
+                await self._ensure_still_leading()
+                await self._store.delete(orphans)
+            return len(orphans)
 
     async def _ensure_still_leading(self) -> None:
         if not await self.writer.still_newest():
@@ -210,7 +199,7 @@ class PartitionArchive:
     async def _record_archived(self) -> None:
         """Metadata learns how far the archive reaches: what followers may drop."""
         current = self.writer.current
-        key = archived_key(self.layout)
+        key = archived_key(self.layout.topic_id, self.layout.partition)
         while True:
             known = await self._metadata.get(key)
             value = orjson.dumps(

@@ -1,120 +1,131 @@
 """Every object of a bucket against its manifest: what is missing, damaged, in the way, or left over.
 
-Reads everything that a manifest names, whole. Changes nothing.
+Reads everything that a manifest names, whole. Changes nothing. A broker may go on meanwhile: an object that is gone is
+looked for in the manifest as it is then before it counts as missing, and one that is new before it counts as left
+over.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import AsyncIterator, Sequence
+from itertools import groupby, pairwise
 
 from cold_tier.errors import CorruptObject, ManifestInvalid, ObjectMissing
 from cold_tier.format.index import read_index
-from cold_tier.inventory import ArchivedTopic
+from cold_tier.inventory import ArchivedTopic, describe
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest import invariants
-from cold_tier.manifest.model import Segment, Snapshot
+from cold_tier.manifest.model import Segment
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.objects.retrying import RetryingStore
-from hot_tier.errors import TierlogError
+from cold_tier.reports import Checked, Finding, Planned, VerifyEvent
 from offloader.archive import verify_segment
-
-Kind = Literal["manifest", "missing", "damaged", "gap", "orphan"]
+from offloader.garbage import named_keys, unnamed_objects
 
 _AT_ONCE = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    kind: Kind
-    where: str
-    what: str
+async def verify(store: RetryingStore, topics: Sequence[ArchivedTopic]) -> AsyncIterator[VerifyEvent]:
+    """Goes through whole topics, all lives of each. A store that does not answer is an error, not a finding."""
+    for _, lives in groupby(sorted(topics, key=lambda topic: topic.name), key=lambda topic: topic.name):
+        by_partition: dict[int, list[PartitionLayout]] = {}
+        for topic in lives:
+            for layout in topic.layouts:
+                by_partition.setdefault(layout.partition, []).append(layout)
+            for finding in await _check_description(store, topic):
+                yield finding
+        for layouts in by_partition.values():
+            readable = True
+            for layout in layouts:
+                async for event in _verify_partition(store, layout):
+                    readable &= not (isinstance(event, Finding) and event.kind == "manifest")
+                    yield event
+            if readable:
+                # Without its manifest, everything would seem left over.
+                for finding in await _orphans(store, layouts):
+                    yield finding
 
-    @property
-    def is_problem(self) -> bool:
-        """An orphan is not: it waits for its collection."""
-        return self.kind != "orphan"
 
-
-@dataclass(slots=True)
-class PartitionReport:
-    layout: PartitionLayout
-    snapshot: Snapshot | None = None
-    segments: int = 0
-    bytes: int = 0
-    findings: list[Finding] = field(default_factory=list)
-
-
-async def verify_partition(
-    store: RetryingStore, layout: PartitionLayout, progress: Callable[[Segment], None] = lambda _: None
-) -> PartitionReport:
-    report = PartitionReport(layout)
+async def _check_description(store: RetryingStore, topic: ArchivedTopic) -> list[Finding]:
     try:
-        report.snapshot = await load_newest(store, layout)
-        if report.snapshot is None:
-            return report
-        invariants.check(report.snapshot, None)
-        manifest = Manifest(report.snapshot, PageCache(store))
-        segments = [s async for s in manifest.segments(report.snapshot.start_offset, report.snapshot.end_offset)]
-    except (CorruptObject, ManifestInvalid) as error:
-        report.findings.append(Finding("manifest", error.where, error.what))
-        return report
-    report.findings += [
-        Finding("gap", layout.manifest(report.snapshot.version), what) for what in invariants.ranges(segments)
-    ]
-    room = asyncio.Semaphore(_AT_ONCE)
-
-    async def check(segment: Segment) -> None:
-        async with room:
-            report.findings += await _check_segment(store, layout, segment)
-            report.segments += 1
-            report.bytes += segment.rows_bytes + segment.index_bytes
-            progress(segment)
-
-    await asyncio.gather(*(check(segment) for segment in segments))
-    report.findings += await _orphans(store, report.snapshot, segments)
-    return report
-
-
-async def _check_segment(store: RetryingStore, layout: PartitionLayout, segment: Segment) -> list[Finding]:
-    try:
-        await verify_segment(store, layout, segment)
-        key = layout.index(segment.name)
-        index = read_index(await store.get(key), f"{store.url}{key}")
-    except ObjectMissing as error:
-        return [Finding("missing", error.where, "the manifest names this object, but it is not there")]
+        await describe(store, topic)
     except CorruptObject as error:
-        return [Finding("damaged", error.where, error.what)]
-    if (index.base_offset, index.end_offset) != (segment.base_offset, segment.end_offset):
-        what = f"covers [{index.base_offset}, {index.end_offset}), the manifest says "
-        return [Finding("damaged", f"{store.url}{key}", f"{what}[{segment.base_offset}, {segment.end_offset})")]
+        return [Finding("missing" if topic.description_key is None else "damaged", error.where, error.what)]
     return []
 
 
-async def _orphans(store: RetryingStore, snapshot: Snapshot, segments: Iterable[Segment]) -> list[Finding]:
-    layout = snapshot.layout
-    named = {gone.key for gone in snapshot.removed}
-    named |= {layout.page(page.base_offset, page.uuid) for page in snapshot.pages}
-    for segment in segments:
-        named |= {layout.rows(segment.name), layout.index(segment.name)}
+async def _verify_partition(store: RetryingStore, layout: PartitionLayout) -> AsyncIterator[VerifyEvent]:
+    try:
+        snapshot = await load_newest(store, layout)
+        if snapshot is None:
+            return
+        invariants.check(snapshot, None)
+        manifest = Manifest(snapshot, PageCache(store))
+        segments = [segment async for segment in manifest.segments(snapshot.start_offset, snapshot.end_offset)]
+    except (CorruptObject, ManifestInvalid) as error:
+        yield Finding("manifest", error.where, error.what)
+        return
+    yield Planned(layout.topic, layout.partition, len(segments))
+    where = f"{store.url}{layout.manifest(snapshot.version)}"
+    for left, right in pairwise(segments):
+        if left.end_offset < right.base_offset:
+            yield Finding("gap", where, f"offsets {left.end_offset} to {right.base_offset - 1} are in no segment")
+        elif left.end_offset > right.base_offset:
+            yield Finding("overlap", where, f"offsets {right.base_offset} to {left.end_offset - 1} are in two segments")
+    running: set[asyncio.Task[list[VerifyEvent]]] = set()
+    waiting = iter(segments)
+    try:
+        while True:
+            while len(running) < _AT_ONCE and (segment := next(waiting, None)) is not None:
+                running.add(asyncio.create_task(_check_segment(store, layout, segment)))
+            if not running:
+                return
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                for event in task.result():
+                    yield event
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _check_segment(store: RetryingStore, layout: PartitionLayout, segment: Segment) -> list[VerifyEvent]:
+    events: list[VerifyEvent] = [Checked(segment.rows_bytes + segment.index_bytes)]
+    key = layout.index(segment.name)
+    try:
+        await verify_segment(store, layout, segment)
+        index = read_index(await store.get(key), f"{store.url}{key}")
+    except ObjectMissing as error:
+        if await _still_named(store, layout, segment):
+            events.append(Finding("missing", error.where, "the manifest names this object, but it is not there"))
+        return events
+    except CorruptObject as error:
+        events.append(Finding("damaged", error.where, error.what))
+        return events
+    if (index.base_offset, index.end_offset) != (segment.base_offset, segment.end_offset):
+        what = f"covers [{index.base_offset}, {index.end_offset}), the manifest says "
+        what += f"[{segment.base_offset}, {segment.end_offset})"
+        events.append(Finding("damaged", f"{store.url}{key}", what))
+    return events
+
+
+async def _still_named(store: RetryingStore, layout: PartitionLayout, segment: Segment) -> bool:
+    newest = await load_newest(store, layout)
+    if newest is None:
+        return False
+    found = await Manifest(newest, PageCache(store)).segment_at(segment.base_offset)
+    return found is not None and found.name == segment.name
+
+
+async def _orphans(store: RetryingStore, layouts: Sequence[PartitionLayout]) -> list[Finding]:
+    found = await unnamed_objects(store, layouts, set())
+    # Read after the listing: what was archived meanwhile is named by now.
+    for layout in layouts:
+        newest = await load_newest(store, layout)
+        if newest is not None:
+            for key in await named_keys(Manifest(newest, PageCache(store))):
+                found.pop(key, None)
     return [
         Finding("orphan", f"{store.url}{info.key}", f"{info.size} bytes that no manifest names")
-        for folder in (layout.rows_folder, layout.index_folder, layout.pages_folder)
-        async for info in store.list(folder)
-        if info.key not in named
+        for info in found.values()
     ]
-
-
-async def verify_topics(
-    store: RetryingStore, topics: Iterable[ArchivedTopic], progress: Callable[[Segment], None] = lambda _: None
-) -> list[PartitionReport]:
-    """One partition after the other; a store that does not answer is an error, not a finding."""
-    reports = []
-    for topic in topics:
-        for layout in topic.layouts:
-            try:
-                reports.append(await verify_partition(store, layout, progress))
-            except TierlogError as error:
-                error.hint = error.hint or f"while verifying {topic.name}-{layout.partition}"
-                raise
-    return reports

@@ -18,7 +18,9 @@ import structlog
 from cold_tier.errors import StoreUnavailable
 from cold_tier.manifest.model import Segment
 from cold_tier.objects.open import StoreSettings, open_store
+from cold_tier.objects.retrying import StoreCounters
 from hot_tier.errors import StorageFailure, TierlogError
+from offloader import failpoints
 from offloader.archive import ArchiveJob, archive_segment
 
 _LENGTH = struct.Struct(">I")
@@ -34,6 +36,8 @@ class WorkerProcess:
         self._start_message = _Start(store, scratch)
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
+        self.requests = StoreCounters()
+        """What its jobs asked of the store so far."""
 
     async def archive(self, job: ArchiveJob) -> Segment:
         async with self._turn:
@@ -52,10 +56,13 @@ class WorkerProcess:
                 process.kill()
                 await process.wait()
                 raise
-        if isinstance(result, TierlogError):
-            raise result
-        assert isinstance(result, Segment)
-        return result
+        made, requests = result
+        assert isinstance(requests, StoreCounters)
+        self.requests += requests
+        if isinstance(made, TierlogError):
+            raise made
+        assert isinstance(made, Segment)
+        return made
 
     async def close(self) -> None:
         process, self._process = self._process, None
@@ -96,6 +103,7 @@ async def _receive(stream: asyncio.StreamReader | None) -> Any:
 
 def main() -> None:
     os.nice(_NICE)
+    failpoints.broker_pid = os.getppid()
     # What libraries print must not get between the results.
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -113,8 +121,9 @@ def main() -> None:
         os.unlink(left_over.path)
     store = open_store(start.store)
     while True:
-        result = _result(store, receive(), start.scratch)
-        data = pickle.dumps(result)
+        job = receive()
+        store.counters = StoreCounters()
+        data = pickle.dumps((_result(store, job, start.scratch), store.counters))
         results.write(_LENGTH.pack(len(data)) + data)
         results.flush()
 

@@ -12,7 +12,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TypeVar
 
 from cold_tier.errors import ObjectMissing, StoreThrottled, StoreUnavailable
@@ -46,6 +46,9 @@ class StoreCounters:
     retries: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+
+    def __add__(self, other: "StoreCounters") -> "StoreCounters":
+        return StoreCounters(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
 class RetryingStore:

@@ -1,0 +1,192 @@
+"""What is said of an archive: values that `offloader` finds and the HTTP API and the command line show."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+from uuid import UUID
+
+from cold_tier.manifest.model import NO_TIMESTAMP, Segment, Snapshot
+from cold_tier.objects.retrying import StoreCounters
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRange:
+    """What a partition's leader has on its own disk."""
+
+    start_offset: int
+    end_offset: int
+    bytes: int
+    segments: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRange:
+    """What the newest manifest names."""
+
+    start_offset: int
+    end_offset: int
+    segments: int
+    rows: int
+    rows_bytes: int
+    index_bytes: int
+    """Of the segments in closed pages estimated by those in the tail: pages are not read for this."""
+    log_bytes: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    leader_epoch: int
+    sequence: int
+    published_ms: int
+    removed_objects: int
+    """Let go of, and deleted after the grace period."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "ArchivedRange":
+        parts = [part for part in snapshot.parts if part.rows]
+        tail_index = sum(segment.index_bytes for segment in snapshot.tail)
+        in_pages = snapshot.segments - len(snapshot.tail)
+        return cls(
+            snapshot.start_offset,
+            snapshot.end_offset,
+            snapshot.segments,
+            sum(part.rows for part in parts),
+            sum(part.rows_bytes for part in snapshot.parts),
+            tail_index + (in_pages * tail_index // len(snapshot.tail) if snapshot.tail else 0),
+            sum(part.log_bytes for part in snapshot.parts),
+            min((part.min_timestamp_ms for part in parts), default=NO_TIMESTAMP),
+            max((part.max_timestamp_ms for part in parts), default=NO_TIMESTAMP),
+            snapshot.version.leader_epoch,
+            snapshot.version.sequence,
+            snapshot.published_ms,
+            len(snapshot.removed),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    topic: str
+    topic_id: UUID
+    partition: int
+    enabled: bool | None
+    """Whether it is archived; None where only the bucket was asked."""
+    log_start_offset: int
+    local: LocalRange | None
+    """None where only the bucket was asked, or another node leads."""
+    archived: ArchivedRange | None
+    """None: nothing was ever archived, or the manifest is not loaded yet."""
+    backlog_bytes: int | None = None
+    """Sealed and not archived yet."""
+    failures: int = 0
+    last_failure: str = ""
+
+    @property
+    def overlap(self) -> int:
+        """How many offsets are in both tiers."""
+        if self.local is None or self.archived is None:
+            return 0
+        start = max(self.local.start_offset, self.archived.start_offset)
+        return max(0, min(self.local.end_offset, self.archived.end_offset) - start)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedSegment:
+    """A segment with the names of its two objects."""
+
+    segment: Segment
+    rows_object: str
+    index_object: str
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A partition is about to be verified."""
+
+    topic: str
+    partition: int
+    segments: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One segment was read whole and compared."""
+
+    bytes: int
+
+
+FindingKind = Literal["manifest", "missing", "damaged", "gap", "overlap", "orphan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    kind: FindingKind
+    where: str
+    what: str
+
+    @property
+    def is_problem(self) -> bool:
+        """An orphan is not: it waits for its collection."""
+        return self.kind != "orphan"
+
+
+VerifyEvent = Planned | Checked | Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    kind: Literal["removed", "orphan", "manifest"]
+    key: str
+    bytes: int
+
+
+@dataclass(slots=True)
+class Collected:
+    """How many objects went, by why."""
+
+    removed: int = 0
+    """Let go of by a manifest, past the grace period."""
+    orphans: int = 0
+    """Named by no manifest, past their age; and superseded manifests, past theirs."""
+    of_deleted_topics: int = 0
+    failed: list[str] = field(default_factory=list)
+    """Partitions and topics whose garbage could not be collected now, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredPartition:
+    partition: int
+    log_start_offset: int
+    end_offset: int
+    segments: int
+    rows: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredTopic:
+    name: str
+    id: UUID
+    restored: bool
+    """False: it exists already and was left alone."""
+    config: dict[str, str] = field(default_factory=dict)
+    partitions: list[RestoredPartition] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFigures:
+    topic: str
+    partition: int
+    backlog_bytes: int
+    archived_offset: int
+    archived_segments: int
+    archived_bytes: int
+    failures: int
+    last_success_ms: int
+    """0: not since the node started."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFigures:
+    partitions: list[PartitionFigures]
+    requests: StoreCounters
+    cold_hits: int
+    cold_misses: int
+    cold_memory_bytes: int

@@ -1,0 +1,133 @@
+"""Archives of deleted topics: they go too, once the grace period after the deletion has passed.
+
+Cluster metadata remembers a deletion for days, so one that was interrupted is finished later. The order makes that
+possible: rows, then indexes and pages, then manifests, then the topic's description. What is deleted last tells where
+the rest is, and what is gone already costs nothing to delete again.
+
+Only objects of this topic id go. A topic made anew under the name has rows in the same folder; they are told apart by
+their stems, which the index folder of each topic id and its manifests name. Rows that neither names, left by a crash
+before their index was written, go if no other topic of that name is there and they are older than the deletion; else
+they are orphans of the one that is.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from cold_tier.catalog import Catalog
+from cold_tier.errors import CorruptObject
+from cold_tier.inventory import find_topics
+from cold_tier.layout import PartitionLayout, parse_topic_folder, topic_folder
+from cold_tier.manifest.reader import Manifest, PageCache, load_newest
+from hot_tier.cluster.image import ClusterImage
+from hot_tier.cluster.model import DeletedTopic
+from hot_tier.cluster.store import MAX_OPERATIONS, Delete, MetadataStore
+from hot_tier.errors import TierlogError
+from hot_tier.ids import PartitionId, TopicId
+from offloader import failpoints
+from offloader.garbage import named_keys
+
+log = structlog.get_logger()
+
+_DELETE_AT_ONCE = 1000
+
+
+def archived_key(topic_id: TopicId, partition: int) -> str:
+    """Where metadata keeps how far a partition is archived."""
+    return f"archived/{topic_id}/{partition}"
+
+
+class DeletedTopics:
+    def __init__(self, image: ClusterImage, metadata: MetadataStore, catalog: Catalog, grace_ms: int) -> None:
+        self._image = image
+        self._metadata = metadata
+        self._catalog = catalog
+        self._store = catalog.store
+        self._grace_ms = grace_ms
+        self._done: set[TopicId] = set()
+        self.turn = asyncio.Lock()
+        """Held while something is deleted; who restores a topic holds it too."""
+
+    async def collect(self, now_ms: int, failed: Callable[[str], None] = lambda _: None) -> int:
+        """How many objects went."""
+        count = 0
+        async with self.turn:
+            for topic in list(self._image.deleted_topics()):
+                if topic.id in self._done or now_ms - topic.deleted_ms < self._grace_ms:
+                    continue
+                try:
+                    count += await self._remove(topic)
+                except TierlogError as error:
+                    failed(f"{topic.name} ({topic.id}): {error}")
+                    log.warning("the archive of a deleted topic is left for later", topic=topic.name, error=str(error))
+                else:
+                    self._done.add(topic.id)
+        return count
+
+    async def _remove(self, topic: DeletedTopic) -> int:
+        assert self._image.find_topic_by_id(topic.id) is None, "only what is deleted"
+        for manifest in self._catalog:
+            if manifest.snapshot.topic_id == topic.id:
+                self._catalog.drop(manifest.snapshot.layout)
+        folders = await self._folders(topic)
+        rows = [key for number in folders for key in await self._rows(topic, number, folders[number])]
+        count = await self._delete(rows)
+        failpoints.reach("deleted.rows")
+        count += await self._delete(key for keys in folders.values() for key in keys if "/manifest/" not in key)
+        failpoints.reach("deleted.indexes")
+        count += await self._delete(key for keys in folders.values() for key in keys if "/manifest/" in key)
+        failpoints.reach("deleted.manifests")
+        count += await self._remove_unnamed_rows(topic)
+        rest = [info.key async for info in self._store.list(topic_folder(topic.name, topic.id))]
+        count += await self._delete(rest)
+        numbers = list(range(topic.partitions))
+        for at in range(0, len(numbers), MAX_OPERATIONS):
+            keys = [archived_key(topic.id, number) for number in numbers[at : at + MAX_OPERATIONS]]
+            await self._metadata.transact([], [Delete(key) for key in keys])
+        if count:
+            log.info("the archive of a deleted topic is gone", topic=topic.name, topic_id=str(topic.id), objects=count)
+        return count
+
+    async def _folders(self, topic: DeletedTopic) -> dict[PartitionId, list[str]]:
+        """Objects below `_tierlog/` by partition; the topic's own descriptions are not among them."""
+        found: dict[PartitionId, list[str]] = {}
+        async for info in self._store.list(topic_folder(topic.name, topic.id)):
+            parsed = parse_topic_folder(info.key)
+            number = parsed[2].partition("/")[0] if parsed is not None else ""
+            if number.isdecimal():
+                found.setdefault(PartitionId(int(number)), []).append(info.key)
+        return found
+
+    async def _rows(self, topic: DeletedTopic, number: PartitionId, keys: list[str]) -> list[str]:
+        layout = PartitionLayout(topic.name, topic.id, number)
+        names = (layout.parse_index(key) for key in keys)
+        rows = {layout.rows(name) for name in names if name is not None}
+        try:
+            snapshot = await load_newest(self._store, layout)
+            if snapshot is not None:
+                named = await named_keys(Manifest(snapshot, PageCache(self._store)))
+                rows |= {key for key in named if layout.parse_rows(key) is not None}
+        except CorruptObject:
+            pass  # Its pages may be gone already; every index names its rows as well.
+        return sorted(rows)
+
+    async def _remove_unnamed_rows(self, topic: DeletedTopic) -> int:
+        others = [life for life in await find_topics(self._store, topic.name) if life.id != topic.id]
+        if others or self._image.find_topic(topic.name) is not None:
+            return 0
+        return await self._delete(
+            [
+                info.key
+                for number in range(topic.partitions)
+                for layout in [PartitionLayout(topic.name, topic.id, PartitionId(number))]
+                async for info in self._store.list(layout.rows_folder)
+                if layout.parse_rows(info.key) is not None and info.modified_ms < topic.deleted_ms
+            ]
+        )
+
+    async def _delete(self, keys: Iterable[str]) -> int:
+        every = list(keys)
+        for at in range(0, len(every), _DELETE_AT_ONCE):
+            await self._store.delete(every[at : at + _DELETE_AT_ONCE])
+        return len(every)

@@ -1,0 +1,76 @@
+"""Objects in a bucket that nobody needs: what a manifest let go of, what none ever named, superseded manifests.
+
+Only finds; who deletes has asked first whether it may (`offloader.partition_archive` its manifest, the command line
+its user). Rows of all lives of a topic name lie in one folder, so what any of them names is kept.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from cold_tier.layout import PartitionLayout
+from cold_tier.manifest.reader import Manifest, PageCache, load_newest
+from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.store import ObjectInfo
+from cold_tier.reports import Garbage
+from offloader.settings import OffloadSettings
+
+
+async def named_keys(manifest: Manifest) -> set[str]:
+    """Every object that the manifest needs, or still lists as removed."""
+    snapshot = manifest.snapshot
+    layout = snapshot.layout
+    named = {gone.key for gone in snapshot.removed}
+    named |= {layout.page(page.base_offset, page.uuid) for page in snapshot.pages}
+    async for segment in manifest.segments(snapshot.start_offset, snapshot.end_offset):
+        named |= {layout.rows(segment.name), layout.index(segment.name)}
+    return named
+
+
+async def unnamed_objects(
+    store: RetryingStore, layouts: Iterable[PartitionLayout], named: set[str]
+) -> dict[str, ObjectInfo]:
+    """Rows, indexes and pages of these lives of one partition that are not among `named`.
+
+    A name that `cold_tier.layout` does not make is somebody else's."""
+    found: dict[str, ObjectInfo] = {}
+    for layout in layouts:
+        for folder, parse in (
+            (layout.rows_folder, layout.parse_rows),
+            (layout.index_folder, layout.parse_index),
+            (layout.pages_folder, layout.parse_page),
+        ):
+            async for info in store.list(folder):
+                if info.key not in named and parse(info.key) is not None:
+                    found[info.key] = info
+    return found
+
+
+async def superseded_manifests(store: RetryingStore, manifest: Manifest, older_than_ms: int) -> list[ObjectInfo]:
+    layout = manifest.snapshot.layout
+    newest = layout.manifest(manifest.snapshot.version)
+    return [info async for info in store.list(layout.manifest_folder, newest) if info.modified_ms <= older_than_ms]
+
+
+async def find_garbage(
+    store: RetryingStore, layouts: Sequence[PartitionLayout], settings: OffloadSettings, now_ms: int
+) -> list[Garbage]:
+    """Of all lives of one partition, past grace and age; each manifest is read anew."""
+    named: set[str] = set()
+    garbage: list[Garbage] = []
+    due: list[str] = []
+    for layout in layouts:
+        snapshot = await load_newest(store, layout)
+        if snapshot is None:
+            continue
+        manifest = Manifest(snapshot, PageCache(store))
+        named |= await named_keys(manifest)
+        due += [gone.key for gone in snapshot.removed if now_ms - gone.removed_ms >= settings.delete_grace_ms]
+        old = await superseded_manifests(store, manifest, now_ms - settings.manifest_history_ms)
+        garbage += [Garbage("manifest", info.key, info.size) for info in old]
+    found = await unnamed_objects(store, layouts, named - set(due))
+    garbage += [Garbage("removed", key, found[key].size) for key in due if key in found]
+    garbage += [
+        Garbage("orphan", key, info.size)
+        for key, info in found.items()
+        if key not in due and now_ms - info.modified_ms >= settings.orphan_age_ms
+    ]
+    return garbage

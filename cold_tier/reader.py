@@ -11,6 +11,9 @@ Decoding runs in threads; pyarrow and the kernels release the interpreter lock.
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any
+
+import structlog
 
 from cold_tier.cache import ColdReadSettings, DiskCache, MemoryCache
 from cold_tier.errors import CorruptObject, ObjectMissing
@@ -25,6 +28,8 @@ from cold_tier.runs import Run, TimedOffset, make_run
 from hot_tier.errors import TierlogError
 from hot_tier.ids import NO_EPOCH, Offset
 from hot_tier.record.crc import crc32c
+
+log = structlog.get_logger()
 
 _OPEN_SEGMENTS = 256
 _STREAMS = 4096
@@ -59,6 +64,11 @@ class ColdReader:
         """How far ahead the reader that comes to this row group next is to be kept."""
         self.hits = 0
         self.misses = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of archived records that are kept ready."""
+        return self._runs.bytes
 
     async def read(self, manifest: Manifest, offset: Offset, max_bytes: int) -> memoryview | None:
         """Whole batches from the one that holds `offset`; None where the archive does not hold it."""
@@ -127,8 +137,12 @@ class ColdReader:
         task = self._opening.get(uuid)
         if task is None:
             task = self._opening[uuid] = asyncio.create_task(self._load_index(layout, segment))
-            task.add_done_callback(lambda _: self._opening.pop(uuid, None))
+            task.add_done_callback(lambda done: self._opened(uuid, done))
         return await asyncio.shield(task)
+
+    def _opened(self, uuid: str, task: asyncio.Task[SegmentReader]) -> None:
+        self._opening.pop(uuid, None)
+        _tell_of_damage(task)
 
     async def _load_index(self, layout: PartitionLayout, segment: Segment) -> SegmentReader:
         where = f"{self._store.url}{layout.index(segment.name)}"
@@ -155,6 +169,7 @@ class ColdReader:
 
     def _filled(self, key: str, task: asyncio.Task[Run]) -> None:
         self._fills.pop(key, None)
+        _tell_of_damage(task)
         if not task.cancelled() and task.exception() is None:
             self._runs.put(key, task.result())
 
@@ -219,3 +234,10 @@ class ColdReader:
         if segment is None:
             return None
         return _Place(place.layout, segment, await self.open_segment(place.layout, segment), 0)
+
+
+def _tell_of_damage(task: asyncio.Task[Any]) -> None:
+    """Whoever asked gets the error; the log names the object, also when nobody waits any more."""
+    error = None if task.cancelled() else task.exception()
+    if isinstance(error, CorruptObject):
+        log.error("archived object cannot be used", object=error.where, error=error.what)

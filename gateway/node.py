@@ -11,6 +11,7 @@ from gateway.kafka.handlers.fetch_sessions import FetchSessions
 from hot_tier.record.validate import BatchLimits
 
 if TYPE_CHECKING:
+    from gateway.archive import ArchiveControl
     from gateway.coordinators.coordinator import GroupCoordinator
     from gateway.fetch.reader import Reader
     from gateway.kafka.settings import KafkaSettings
@@ -44,6 +45,8 @@ class Node:
     producer_ids: "ProducerIds"
     clock: Callable[[], int]
     """Milliseconds since the epoch."""
+    archive: "ArchiveControl | None" = None
+    """None on a node without a bucket."""
     fetch_sessions: "FetchSessions" = field(init=False)
     _limits: "dict[str, tuple[TopicConfig, BatchLimits]]" = field(init=False, default_factory=dict)
 

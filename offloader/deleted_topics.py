@@ -65,6 +65,10 @@ class DeletedTopics:
                     self._done.add(topic.id)
         return count
 
+    def revived(self, topic_id: TopicId) -> None:
+        """It was restored, and may be deleted once more."""
+        self._done.discard(topic_id)
+
     async def _remove(self, topic: DeletedTopic) -> int:
         assert self._image.find_topic_by_id(topic.id) is None, "only what is deleted"
         for manifest in self._catalog:

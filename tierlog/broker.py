@@ -52,6 +52,7 @@ from hot_tier.errors import SettingsError, StorageFailure
 from hot_tier.ids import NodeId
 from hot_tier.log.manager import LogManager
 from hot_tier.replication.table import PartitionTable
+from offloader.control import Control
 from offloader.offloader import Offloader
 from tierlog.logging import configure_logging
 from tierlog.settings import Settings
@@ -154,6 +155,9 @@ class Broker:
         parts.push_async_callback(objects.close)
         archive = Archive(Catalog(objects), ColdReader(objects, settings.cache, os.path.join(data_dir, CACHE_FOLDER)))
         parts.push_async_callback(archive.reader.close)
+        scratch = os.path.join(data_dir, SCRATCH_FOLDER)
+        self.offloader = Offloader(partitions, image, store, archive.catalog, bucket, settings.archive, scratch, now_ms)
+        producer_ids = ProducerIds(store)
         self.node = Node(
             node_id=node_id,
             cluster_id=image.cluster_id,
@@ -167,16 +171,26 @@ class Broker:
             groups=groups,
             quotas=quotas,
             quota_admin=QuotaAdmin(store, image),
-            producer_ids=ProducerIds(store),
+            producer_ids=producer_ids,
             clock=now_ms,
+            archive=Control(
+                node_id=node_id,
+                image=image,
+                admin=admin,
+                partitions=partitions,
+                logs=logs,
+                producer_ids=producer_ids,
+                catalog=archive.catalog,
+                reader=archive.reader,
+                offloader=self.offloader,
+                clock=now_ms,
+            ),
         )
         self.kafka = KafkaServer(self.node, settings.kafka)
         self.http = HttpServer(self.node, settings.http, self.kafka)
         parts.push_async_callback(self._stop_servers)
         await self.kafka.start(kafka_socket)
         await self.http.start(http_socket)
-        scratch = os.path.join(data_dir, SCRATCH_FOLDER)
-        self.offloader = Offloader(partitions, image, store, archive.catalog, bucket, settings.archive, scratch, now_ms)
         parts.push_async_callback(self.offloader.close)
         self.offloader.start()
 

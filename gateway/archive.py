@@ -1,0 +1,28 @@
+"""The archive as the gateway's operators reach it. `offloader.control` implements it; neither imports the other."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Protocol
+
+from cold_tier.reports import ArchivedSegment, ArchiveFigures, Collected, PartitionStatus, RestoredTopic, VerifyEvent
+from hot_tier.cluster.model import Topic
+
+
+class ArchiveControl(Protocol):
+    @property
+    def bucket(self) -> str: ...
+
+    def status(self, topic: Topic, partition: int) -> PartitionStatus: ...
+
+    async def segments(
+        self, topic: Topic, partition: int, from_offset: int, limit: int
+    ) -> tuple[list[ArchivedSegment], int | None]:
+        """Archived segments from the one that holds `from_offset` on, and where to go on; None at the end."""
+        ...
+
+    def verify(self, names: Sequence[str]) -> AsyncIterator[VerifyEvent]: ...
+
+    async def collect_garbage(self) -> Collected: ...
+
+    async def restore(self, names: Sequence[str], config: Mapping[str, str]) -> list[RestoredTopic]: ...
+
+    def figures(self) -> ArchiveFigures: ...

@@ -1,0 +1,151 @@
+"""The archive of a running node for those who look after it: status, verification, garbage, restore, figures.
+
+What the gateway's archive routes act on (`gateway.archive.ArchiveControl`). Each call acts on the node's own bucket;
+the same tools on a bucket alone are `tierlog.cli.archive`'s.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cold_tier.catalog import Catalog
+from cold_tier.inventory import find_topics
+from cold_tier.layout import PartitionLayout
+from cold_tier.objects.retrying import RetryingStore
+from cold_tier.reader import ColdReader
+from cold_tier.reports import (
+    ArchivedRange,
+    ArchivedSegment,
+    ArchiveFigures,
+    Collected,
+    LocalRange,
+    PartitionFigures,
+    PartitionStatus,
+    RestoredTopic,
+    VerifyEvent,
+)
+from hot_tier.cluster.admin import TopicAdmin
+from hot_tier.cluster.image import ClusterImage
+from hot_tier.cluster.model import Topic
+from hot_tier.cluster.producer_ids import ProducerIds
+from hot_tier.errors import NotLeader, UnknownTopic
+from hot_tier.ids import NodeId, Offset, PartitionId, TopicPartition
+from hot_tier.log.manager import LogManager
+from hot_tier.replication.table import PartitionTable
+from offloader.offloader import Offloader
+from offloader.plan import backlog_bytes
+from offloader.restore import Restorer, restore_all
+from offloader.verify import verify
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    node_id: NodeId
+    image: ClusterImage
+    admin: TopicAdmin
+    partitions: PartitionTable
+    logs: LogManager
+    producer_ids: ProducerIds
+    catalog: Catalog
+    reader: ColdReader
+    offloader: Offloader
+    clock: Callable[[], int]
+
+    @property
+    def bucket(self) -> str:
+        return self.catalog.store.url
+
+    @property
+    def _store(self) -> RetryingStore:
+        return self.catalog.store
+
+    def status(self, topic: Topic, partition: int) -> PartitionStatus:
+        layout = PartitionLayout(topic.name, topic.id, PartitionId(partition))
+        manifest = self.catalog.get(layout)
+        archived = None if manifest is None else ArchivedRange.of(manifest.snapshot)
+        enabled = self.partitions.config(topic).remote_storage_enable and not topic.internal
+        try:
+            log = self.partitions.get(topic.name, partition).log
+        except NotLeader:
+            start = 0 if manifest is None else manifest.snapshot.log_start_offset
+            return PartitionStatus(topic.name, topic.id, partition, enabled, start, None, archived)
+        archive = self.offloader.archive_of(TopicPartition(topic.name, PartitionId(partition)))
+        archived_end = Offset(0) if archived is None else Offset(archived.end_offset)
+        return PartitionStatus(
+            topic.name,
+            topic.id,
+            partition,
+            enabled,
+            log.log_start_offset,
+            LocalRange(log.local_log_start_offset, log.log_end_offset, log.size_bytes, log.segment_count),
+            archived,
+            backlog_bytes(log.segments(), archived_end) if enabled else 0,
+            0 if archive is None else archive.failures,
+            archive.last_failure if archive is not None and archive.failures_in_a_row else "",
+        )
+
+    async def segments(
+        self, topic: Topic, partition: int, from_offset: int, limit: int
+    ) -> tuple[list[ArchivedSegment], int | None]:
+        """Archived segments from the one that holds `from_offset` on, and where to go on; None at the end."""
+        layout = PartitionLayout(topic.name, topic.id, PartitionId(partition))
+        manifest = self.catalog.get(layout)
+        found: list[ArchivedSegment] = []
+        if manifest is None or limit == 0:
+            return found, None
+        end = manifest.snapshot.end_offset
+        async for segment in manifest.segments(Offset(from_offset), end):
+            if len(found) == limit:
+                return found, segment.base_offset
+            found.append(ArchivedSegment(segment, layout.rows(segment.name), layout.index(segment.name)))
+        return found, None
+
+    async def verify(self, names: Sequence[str]) -> AsyncIterator[VerifyEvent]:
+        """Every object of these topics, or of all, against the manifests."""
+        topics = await find_topics(self._store, names[0] if len(names) == 1 else None)
+        chosen = [topic for topic in topics if not names or topic.name in names]
+        for name in names:
+            if not any(topic.name == name for topic in chosen) and self.image.find_topic(name) is None:
+                raise UnknownTopic(f"neither the bucket nor the cluster has a topic {name!r}")
+        async for event in verify(self._store, chosen):
+            yield event
+
+    async def collect_garbage(self) -> Collected:
+        return await self.offloader.collect_garbage()
+
+    async def restore(self, names: Sequence[str], config: Mapping[str, str]) -> list[RestoredTopic]:
+        """These topics, which must not exist, or all that do not; they are served when this returns."""
+        restorer = Restorer(self.image, self.admin, self.logs, self.producer_ids, self.node_id, self.clock())
+        async with self.offloader.deleted_topics.turn:
+            restored = []
+            async for topic in restore_all(self._store, restorer, names, config):
+                restored.append(topic)
+                if topic.restored:
+                    self.offloader.deleted_topics.revived(topic.id)
+                    for partition in topic.partitions:
+                        self.partitions.get(topic.name, partition.partition)
+        self.offloader.wake()
+        return restored
+
+    def figures(self) -> ArchiveFigures:
+        requests = self._store.counters
+        for counted in self.offloader.worker_requests:
+            requests = requests + counted
+        return ArchiveFigures(
+            [
+                PartitionFigures(
+                    archive.partition.tp.topic,
+                    archive.partition.tp.partition,
+                    archive.backlog_bytes,
+                    archive.writer.current.end_offset if archive.is_open else 0,
+                    archive.archived_segments,
+                    archive.archived_bytes,
+                    archive.failures,
+                    archive.last_success_ms,
+                )
+                for archive in self.offloader
+            ],
+            requests,
+            self.reader.hits,
+            self.reader.misses,
+            self.reader.memory_bytes,
+        )

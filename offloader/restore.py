@@ -1,0 +1,240 @@
+"""Topics rebuilt from the bucket alone, on a node that does not have them.
+
+    plan      newest life of each topic: description, manifests, leader epochs, the last segment's producer state
+    logs      each partition's log begins, empty, at the archived end; its log start is the archive's
+    metadata  the topic with its old id and settings, each partition in a leader epoch above every archived one
+
+What is planned is only read from the bucket. A stop before the metadata is written leaves empty logs of a topic that
+does not exist; restoring again begins anew. Records that were never archived are not there: offsets go on at the
+archived end, in a higher epoch, which tells clients that history was cut.
+
+Partitions without a manifest come back empty. Topics that belong to the service are not archived, so not restored.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from cold_tier.errors import CorruptObject
+from cold_tier.format.index import read_index
+from cold_tier.inventory import ArchivedTopic, TopicDescription, describe, find_topics
+from cold_tier.layout import PartitionLayout
+from cold_tier.manifest.model import Snapshot
+from cold_tier.manifest.reader import Manifest, PageCache, load_newest
+from cold_tier.objects.retrying import RetryingStore
+from cold_tier.reports import RestoredPartition, RestoredTopic
+from hot_tier.cluster.admin import TopicAdmin
+from hot_tier.cluster.image import ClusterImage
+from hot_tier.cluster.model import INTERNAL_TOPICS, PartitionState, Topic
+from hot_tier.cluster.producer_ids import ProducerIds
+from hot_tier.errors import StorageFailure, TopicExists, UnknownTopic
+from hot_tier.ids import LeaderEpoch, NodeId, PartitionId
+from hot_tier.log.config import parse_topic_config
+from hot_tier.log.epochs import LeaderEpochs
+from hot_tier.log.manager import LogManager
+from hot_tier.log.producers import ProducerState, read_producers
+
+_ARCHIVED: Final = "remote.storage.enable"
+_UNSEEN_PRODUCERS: Final = 1_000_000
+"""Ids handed out after the last archived segment are in no archive, and their producers may still live: a wide step
+keeps clear of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the bucket knows of one partition."""
+
+    snapshot: Snapshot
+    epochs: tuple[tuple[int, int], ...]
+    producers: ProducerState
+
+    @property
+    def next_epoch(self) -> LeaderEpoch:
+        return LeaderEpoch(max(self.snapshot.version.leader_epoch, *(epoch for epoch, _ in self.epochs), 0) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    description: TopicDescription
+    histories: Mapping[int, History]
+    warnings: list[str] = field(default_factory=list)
+
+
+async def plan(
+    store: RetryingStore, names: Sequence[str] = (), config: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[TopicPlan]:
+    """These topics, or all that the bucket holds, one after the other; `config` goes above their own settings."""
+    lives: dict[str, list[ArchivedTopic]] = {}
+    for topic in await find_topics(store, names[0] if len(names) == 1 else None):
+        if topic.name not in INTERNAL_TOPICS and (not names or topic.name in names):
+            lives.setdefault(topic.name, []).append(topic)
+    for name in names:
+        if name not in lives:
+            raise UnknownTopic(f"the bucket holds nothing of topic {name!r}", where=store.url)
+    for found in lives.values():
+        yield await _plan_topic(store, found, config)
+
+
+async def _plan_topic(store: RetryingStore, lives: list[ArchivedTopic], config: Mapping[str, str]) -> TopicPlan:
+    warnings: list[str] = []
+    described = [(await _described(store, life, warnings), life) for life in lives]
+    description, topic = max(described, key=lambda pair: pair[0].created_ms)
+    histories = {}
+    for layout in topic.layouts:
+        history = await _load_history(store, layout)
+        if history is not None:
+            histories[int(layout.partition)] = history
+    # Without it the archive of a node whose default is off would be out of sight.
+    settings = {**description.config, _ARCHIVED: "true", **config}
+    described_topic = TopicDescription(
+        description.name,
+        description.id,
+        max(description.partitions, *(number + 1 for number in histories), 1),
+        description.replication_factor,
+        settings,
+        description.created_ms,
+    )
+    return TopicPlan(described_topic, histories, warnings)
+
+
+async def _described(store: RetryingStore, topic: ArchivedTopic, warnings: list[str]) -> TopicDescription:
+    try:
+        return await describe(store, topic)
+    except CorruptObject as error:
+        # Records without their settings are better than no records; nothing may expire for want of settings.
+        warnings.append(f"{error}: restored with default settings and without retention")
+        partitions = max((layout.partition for layout in topic.layouts), default=0) + 1
+        unlimited = {"retention.ms": "-1", "retention.bytes": "-1"}
+        return TopicDescription(topic.name, topic.id, partitions, 1, unlimited, 0)
+
+
+async def _load_history(store: RetryingStore, layout: PartitionLayout) -> History | None:
+    snapshot = await load_newest(store, layout)
+    if snapshot is None:
+        return None
+    manifest = Manifest(snapshot, PageCache(store))
+    epochs = LeaderEpochs()
+    last = None
+    async for last in manifest.segments(snapshot.start_offset, snapshot.end_offset):
+        for epoch in last.epochs:
+            epochs.assign(epoch.leader_epoch, epoch.start_offset)
+    epochs.truncate_start(snapshot.log_start_offset)
+    producers = ProducerState()
+    if last is not None:
+        key = layout.index(last.name)
+        found = read_producers(read_index(await store.get(key), f"{store.url}{key}").producers)
+        # An older state would refuse what a producer sends next; none at all lets it begin anew.
+        if found is not None and found[0] == snapshot.end_offset:
+            producers = found[1]
+    return History(snapshot, tuple(epochs.entries()), producers)
+
+
+class Restorer:
+    """Puts plans into effect on one node, running or not."""
+
+    def __init__(
+        self,
+        image: ClusterImage,
+        admin: TopicAdmin,
+        logs: LogManager,
+        producer_ids: ProducerIds,
+        node_id: NodeId,
+        now_ms: int,
+    ) -> None:
+        self._image = image
+        self._admin = admin
+        self._logs = logs
+        self._producer_ids = producer_ids
+        self._node_id = node_id
+        self._now_ms = now_ms
+
+    def refuse_existing(self, names: Sequence[str]) -> None:
+        for name in names:
+            if self._image.find_topic(name) is not None:
+                raise TopicExists(
+                    f"topic {name} already exists", where=name, hint="delete it first, or restore on an empty node"
+                )
+
+    async def restore(self, plan: TopicPlan) -> RestoredTopic:
+        """A topic that exists is left alone."""
+        described = plan.description
+        if self._image.find_topic(described.name) is not None:
+            return RestoredTopic(described.name, described.id, restored=False)
+        config = parse_topic_config(described.config, self._admin.defaults)
+        replicas = min(described.replication_factor, max(len(self._image.brokers()), 1))
+        topic = Topic(
+            name=described.name,
+            id=described.id,
+            partitions=described.partitions,
+            replication_factor=replicas,
+            config=MappingProxyType(described.config),
+            created_ms=described.created_ms,
+        )
+        self._clear(topic)
+        restored: list[RestoredPartition] = []
+        states: list[PartitionState] = []
+        producer = -1
+        for number in range(topic.partitions):
+            history = plan.histories.get(number)
+            epoch = LeaderEpoch(0) if history is None else history.next_epoch
+            states.append(PartitionState(self._node_id, epoch, (self._node_id,), (self._node_id,)))
+            if history is None:
+                restored.append(RestoredPartition(number, 0, 0, 0, 0, epoch))
+                continue
+            snapshot = history.snapshot
+            log = self._logs.log(topic.name, topic.id, PartitionId(number), config)
+            log.start_from_archive(
+                snapshot.log_start_offset, snapshot.end_offset, list(history.epochs), history.producers
+            )
+            producer = max(producer, *(each.producer_id for each in history.producers.describe()), -1)
+            rows = sum(part.rows for part in snapshot.parts)
+            restored.append(
+                RestoredPartition(
+                    number, snapshot.log_start_offset, snapshot.end_offset, snapshot.segments, rows, epoch
+                )
+            )
+            await asyncio.sleep(0)  # Each log waits for the disk.
+        if producer >= 0:
+            await self._producer_ids.skip_past(producer + _UNSEEN_PRODUCERS)
+        try:
+            await self._admin.restore_topic(topic, states)
+        except BaseException:
+            self._logs.delete(topic.name, topic.id)
+            raise
+        warnings = [*plan.warnings, *self._warnings(plan, config.retention_ms, config.min_insync_replicas, replicas)]
+        return RestoredTopic(topic.name, topic.id, True, dict(described.config), restored, warnings)
+
+    def _clear(self, topic: Topic) -> None:
+        """Away with what an interrupted restore left; records on disk are never taken for that."""
+        for number in range(topic.partitions):
+            log = self._logs.log(topic.name, topic.id, PartitionId(number), self._admin.defaults)
+            if log.size_bytes:
+                raise StorageFailure(
+                    f"the data directory holds records of this topic, up to offset {log.log_end_offset}",
+                    where=log.directory,
+                    hint="they may be newer than the archive; move the directory away to restore without them",
+                )
+        self._logs.delete(topic.name, topic.id)
+
+    def _warnings(self, plan: TopicPlan, retention_ms: int, min_in_sync: int, replicas: int) -> list[str]:
+        found = []
+        parts = [part for history in plan.histories.values() for part in history.snapshot.parts]
+        oldest = self._now_ms - retention_ms
+        if retention_ms >= 0 and any(part.rows and part.max_timestamp_ms < oldest for part in parts):
+            found.append(
+                f"some of it is older than retention.ms {retention_ms} and is deleted, in the bucket too, soon after "
+                "the topic is served: to keep it, restore with a greater retention.ms or -1"
+            )
+        if min_in_sync > replicas:
+            found.append(f"min.insync.replicas {min_in_sync} is above the {replicas} there are: no write is taken")
+        return found
+
+
+async def restore_all(
+    store: RetryingStore, restorer: Restorer, names: Sequence[str] = (), config: Mapping[str, str] | None = None
+) -> AsyncIterator[RestoredTopic]:
+    restorer.refuse_existing(names)
+    async for topic in plan(store, names, config or {}):
+        yield await restorer.restore(topic)

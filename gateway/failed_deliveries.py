@@ -52,6 +52,9 @@ class Tally:
     def suspecting(self, end: int) -> "Tally":
         return replace(self, suspect_end=max(end, self.suspect_end))
 
+    def cleared(self) -> "Tally":
+        return replace(self, suspect_end=0)
+
     def without(self, offset: int) -> "Tally":
         return replace(self, failures={at: failure for at, failure in self.failures.items() if at != offset})
 

@@ -1,24 +1,25 @@
 """Stored batches of one partition, chunk by chunk, as records or columns.
 
-Wraps the stitched reader for callers that want records rather than bytes. Decoding is kept off the event loop when a
-chunk is large, because it is Python per record; damage found while decoding is damage of the log, and never an end.
+Wraps the stitched reader for callers that want records rather than bytes. Damage found while decoding is damage of the
+log, and never an end.
 """
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Final, NamedTuple, TypeVar
 
 from gateway.fetch.reader import Isolation
 from gateway.node import Node
+from gateway.off_loop import off_loop
 from hot_tier.errors import BatchTooLarge, CorruptBatch, CorruptLog, UnsupportedBatch
 from hot_tier.record.batch import ReadBuffer, check_crc, iter_headers
 from hot_tier.record.columns import RecordColumns, decode_batches
-from hot_tier.record.records import Record, decode_records
+from hot_tier.record.records import Headers, Record, decode_records
 from hot_tier.replication.partition import Partition
 
 CHUNK_BYTES: Final = 256 * 1024
-DECODE_ON_LOOP: Final = 500
-"""A chunk with more records than this is decoded in a thread: they take some 5 µs each."""
+FEW_RECORDS: Final = 20
+"""Up to so many, plain Python is quicker than filling columns."""
 
 T = TypeVar("T")
 
@@ -34,25 +35,52 @@ class Chunk(NamedTuple):
     record_count: int
 
     async def records(self, max_records: int | None = None) -> list[Record]:
-        def decode() -> list[Record]:
-            return decode_records(
-                self.buffer, from_offset=self.from_offset, end_offset=self.end_offset, max_records=max_records
-            )
-
+        """The first `max_records` of them, or all."""
         wanted = self.record_count if max_records is None else min(self.record_count, max_records)
+
+        def decode() -> list[Record]:
+            if wanted <= FEW_RECORDS:
+                return decode_records(
+                    self.buffer, from_offset=self.from_offset, end_offset=self.end_offset, max_records=max_records
+                )
+            columns = self._columns()
+            return _records(columns if max_records is None else columns.slice(0, min(max_records, len(columns))))
+
         return await self._decode(decode, wanted)
 
     async def columns(self) -> RecordColumns:
-        def decode() -> RecordColumns:
-            return decode_batches(self.buffer, from_offset=self.from_offset, end_offset=self.end_offset)
+        return await self._decode(self._columns, self.record_count)
 
-        return await self._decode(decode, self.record_count)
+    def _columns(self) -> RecordColumns:
+        return decode_batches(self.buffer, from_offset=self.from_offset, end_offset=self.end_offset)
 
     async def _decode(self, decode: Callable[[], T], wanted: int) -> T:
         try:
-            return decode() if wanted <= DECODE_ON_LOOP else await asyncio.to_thread(decode)
+            return await off_loop(wanted, decode)
         except (CorruptBatch, UnsupportedBatch, BatchTooLarge) as error:
             raise CorruptLog(error.what, where=error.where) from None
+
+
+def _records(columns: RecordColumns) -> list[Record]:
+    headers: Iterable[Headers]
+    if columns.headers.null_count == len(columns):
+        headers = repeat((), len(columns))
+    else:
+        headers = [
+            () if each is None else tuple((header["key"], header["value"]) for header in each)
+            for each in columns.headers.to_pylist()
+        ]
+    return list(
+        map(
+            Record,
+            columns.offsets.tolist(),
+            columns.timestamps.tolist(),
+            columns.timestamp_types.tolist(),
+            columns.keys.to_pylist(),
+            columns.values.to_pylist(),
+            headers,
+        )
+    )
 
 
 class RecordStream:

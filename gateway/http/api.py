@@ -37,9 +37,9 @@ class Api:
         self.server: HttpServer | None = None
         """Set while one serves this app; for its figures."""
 
-    async def wait_or_stop(self, event: asyncio.Event, timeout_ms: float) -> None:
-        """Wait for the event, for so long at most, and not while the node stops."""
-        waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(self.stopping.wait())]
+    async def wait_or_stop(self, *events: asyncio.Event, timeout_ms: float) -> None:
+        """Wait for one of the events, for so long at most, and not while the node stops."""
+        waits = [asyncio.ensure_future(each.wait()) for each in (*events, self.stopping)]
         try:
             await asyncio.wait(waits, timeout=timeout_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -49,7 +49,7 @@ class Api:
     async def throttle(self, throttle_ms: int) -> None:
         """Delay an answer: what slows down a client that waits for its answers before it asks again."""
         self.metrics.throttled_ms += throttle_ms
-        await self.wait_or_stop(self.stopping, min(throttle_ms, MAX_THROTTLE_MS))
+        await self.wait_or_stop(timeout_ms=min(throttle_ms, MAX_THROTTLE_MS))
 
 
 Api.KEY = web.AppKey("api", Api)

@@ -46,12 +46,17 @@ def make_app(node: Node, settings: HttpSettings | None = None, kafka: KafkaServe
     api = Api(node, settings or HttpSettings(), kafka)
     app = web.Application(middlewares=[_answer_problems], client_max_size=0)
     app[Api.KEY] = api
+    app.on_response_prepare.append(_sign)
     operations = (*OPERATIONS, _describe_operation())
     for operation in operations:
         app.router.add_route(
             operation.method, operation.path, _route(api, operation), expect_handler=_expect(api, operation)
         )
     return app
+
+
+async def _sign(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Server"] = "tierlog"
 
 
 def _route(api: Api, operation: Operation) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:

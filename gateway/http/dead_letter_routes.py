@@ -56,7 +56,7 @@ async def post_failure(call: Call) -> web.StreamResponse:
 async def get_dead_letters(call: Call) -> web.StreamResponse:
     node, letters, group = call.api.node, call.api.dead_letters, call.values["group"]
     topics = []
-    for source, topic in letters.topics(group):
+    for source, topic in letters.topics.of_group(group):
         counts = []
         for number in range(topic.partitions):
             try:

@@ -75,7 +75,7 @@ def _node(api: "Api") -> Iterator[Metric]:
     yield _gauge("tierlog_disk_full", "1 while writes are refused for want of room.", disk.full)
     yield _gauge("tierlog_log_open_files", "Log files that are kept open.", len(disk.files))
     yield _counter(
-        "tierlog_dead_letters_total", "Records that this node has dead-lettered.", api.dead_letters.dead_lettered
+        "tierlog_dead_letters_total", "Records that this node has dead-lettered.", api.dead_letters.topics.copied
     )
 
 

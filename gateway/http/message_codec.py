@@ -4,7 +4,6 @@ Keys and header values are text when they are UTF-8, else base64 with a note of 
 reader never has to guess. An object has exactly the members of `schemas.Message`.
 """
 
-import asyncio
 import io
 from base64 import b64encode
 from collections.abc import Collection, Sequence
@@ -14,7 +13,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gateway.record_stream import DECODE_ON_LOOP, Chunk
+from gateway.off_loop import off_loop
+from gateway.record_stream import Chunk
 from hot_tier.record.columns import HEADERS_TYPE, RecordColumns
 from hot_tier.record.records import Record
 
@@ -65,9 +65,7 @@ class NdjsonWriter:
         if skip:
             records = [record for record in records if record.offset not in skip]
         del records[limit:]
-        if len(records) <= DECODE_ON_LOOP:
-            return len(records), _lines(records)
-        return len(records), await asyncio.to_thread(_lines, records)
+        return len(records), await off_loop(len(records), _lines, records)
 
     def close(self) -> bytes:
         return b""
@@ -87,7 +85,7 @@ class ArrowWriter:
     async def write(self, chunk: Chunk, limit: int, skip: Collection[int]) -> tuple[int, bytes]:
         batch = _arrow_batch(await chunk.columns())
         if skip:
-            batch = batch.filter(pc.invert(pc.is_in(batch.column(0), pa.array(skip, pa.int64()))))
+            batch = batch.filter(pc.invert(pc.is_in(batch.column(0), pa.array(list(skip), pa.int64()))))
         batch = batch.slice(0, limit)
         if batch.num_rows:
             self._writer.write_batch(batch)

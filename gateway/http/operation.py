@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from gateway.http.parameters import Parameter, read_parameters
 from gateway.http.problems import BAD_DOCUMENT, BAD_JSON, WRONG_MEDIA_TYPE, Problem
+from gateway.off_loop import off_loop
 
 if TYPE_CHECKING:
     from gateway.http.api import Api
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
+
+RECORD_BYTES: Final = 64
+"""Of a document, for guessing how many records it may hold."""
 
 Schema = Mapping[str, Any]
 
@@ -86,7 +90,9 @@ class Operation:
             _check_media_type(request)
         raw = await api.bodies.read(request, getattr(api.settings, shape.limit))
         try:
-            body: Any = raw if isinstance(shape, RawBody) else read_document(shape.model, raw)
+            body: Any = raw
+            if isinstance(shape, Document):
+                body = await off_loop(len(raw) // RECORD_BYTES, read_document, shape.model, raw)
             return await self.handler(Call(api, request, values, body))
         finally:
             api.bodies.release(len(raw))

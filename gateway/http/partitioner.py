@@ -44,6 +44,3 @@ class StickySpread:
         chosen = (current + 1) % partitions
         self._current[topic] = chosen
         return chosen
-
-    def forget(self, topic: str) -> None:
-        self._current.pop(topic, None)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from gateway.http.partitioner import StickySpread, partition_for_key
 from gateway.node import Node
+from gateway.off_loop import off_loop
 from hot_tier.cluster.model import Topic
 from hot_tier.errors import BatchTooLarge, InvalidRecord, TierlogError
 from hot_tier.ids import Offset, PartitionId
@@ -111,9 +112,9 @@ class Producer:
         target = self._node.partitions.get(topic.name, PartitionId(partition))
         outcomes: list[Outcome] = []
         ends: list[Offset] = []
-        for chunk in _split(records, target.log.config.max_message_bytes):
+        for chunk, batch in await off_loop(len(records), _batches, records, target.log.config.max_message_bytes):
             try:
-                stored, end = self._append(target, chunk)
+                stored, end = self._append(target, chunk, batch)
             except TierlogError as error:
                 outcomes += [error] * len(chunk)
             else:
@@ -146,7 +147,7 @@ class Producer:
         lane.open = None
         end: Offset | None
         try:
-            outcomes, end = self._append(lane.partition, batch.records)
+            outcomes, end = self._append(lane.partition, batch.records, _encode(batch.records))
         except (InvalidRecord, BatchTooLarge) as error:
             if len(batch.records) == 1:
                 self._finish(lane, batch, [error])
@@ -200,15 +201,16 @@ class Producer:
         last: Offset | None = None
         for record in records:
             try:
-                stored, last = self._append(partition, [record])
+                stored, last = self._append(partition, [record], _encode([record]))
                 outcomes += stored
             except TierlogError as error:
                 outcomes.append(error)
         return outcomes, last
 
-    def _append(self, partition: Partition, records: Sequence[NewRecord]) -> tuple[list[Outcome], Offset]:
+    def _append(
+        self, partition: Partition, records: Sequence[NewRecord], batch: bytearray
+    ) -> tuple[list[Outcome], Offset]:
         now_ms = self._node.clock()
-        batch = _encode(records)
         header = validate_produced(memoryview(batch), self._node.batch_limits(partition), now_ms)
         appended = partition.append(batch, header, now_ms)
         self.batches += 1
@@ -246,8 +248,8 @@ def _encode(records: Sequence[NewRecord]) -> bytearray:
     )
 
 
-def _split(records: Sequence[NewRecord], max_bytes: int) -> list[list[NewRecord]]:
-    """Runs of records that surely fit into one batch each; a record that does not fit by itself is alone."""
+def _batches(records: Sequence[NewRecord], max_bytes: int) -> list[tuple[list[NewRecord], bytearray]]:
+    """Runs of records that surely fit into one batch each, and the batches; what fits into none is alone."""
     chunks: list[list[NewRecord]] = [[]]
     size = HEADER_BYTES
     for record in records:
@@ -257,4 +259,4 @@ def _split(records: Sequence[NewRecord], max_bytes: int) -> list[list[NewRecord]
             size = HEADER_BYTES
         chunks[-1].append(record)
         size += more
-    return chunks
+    return [(chunk, _encode(chunk)) for chunk in chunks]

@@ -40,7 +40,8 @@ from gateway.http.parameters import (
 )
 from gateway.http.problems import NOT_ACCEPTABLE, Problem, kind_of
 from gateway.http.schemas import Messages
-from gateway.record_stream import DECODE_ON_LOOP, RecordStream
+from gateway.off_loop import off_loop
+from gateway.record_stream import RecordStream
 from hot_tier.errors import CorruptLog, NotLeader, OffsetOutOfRange, TierlogError, UnknownTopic
 from hot_tier.record.records import Record
 from hot_tier.replication.partition import Partition
@@ -110,6 +111,8 @@ class Read:
     group: str | None
     """Set when the read begins at the group's committed offset."""
     client_id: str
+    lost: asyncio.Event
+    """Set when the client has gone away."""
 
 
 class Found(NamedTuple):
@@ -132,6 +135,7 @@ async def get_messages(call: Call) -> web.StreamResponse:
         max_bytes=values["max_bytes"] or INT64_MAX,
         group=values["X-Consumer-Group"] if values["offset"] is None and values["from"] is None else None,
         client_id=values["X-Client-Id"],
+        lost=getattr(call.request.protocol, "lost", None) or asyncio.Event(),
     )
     if media == JSON:
         read.limit = min(read.limit, settings.max_read_limit)
@@ -221,9 +225,11 @@ async def _find_records(api: Api, read: Read, limit: int, wait_ms: int) -> Found
                 continue
             api.metrics.long_polls += 1
             try:
-                await api.wait_or_stop(moved, left_ms)
+                await api.wait_or_stop(moved, read.lost, timeout_ms=left_ms)
             finally:
                 api.metrics.long_polls -= 1
+            if read.lost.is_set():
+                raise ConnectionResetError("the client has gone away")
             if api.node.partitions.get(*partition.tp) is not partition:
                 raise UnknownTopic(f"topic {partition.tp.topic} was deleted and made anew", where=str(partition.tp))
     finally:
@@ -271,10 +277,7 @@ async def _open_stream(api: Api, read: Read) -> tuple[RecordStream, Collection[i
 
 
 async def _answer_json(api: Api, read: Read, found: Found) -> web.StreamResponse:
-    if len(found.records) <= DECODE_ON_LOOP:
-        body = _render(found)
-    else:
-        body = await asyncio.to_thread(_render, found)
+    body = await off_loop(len(found.records), _render, found)
     if read.group is not None and found.records:
         first, last = found.records[0].offset, found.records[-1].offset
         api.dead_letters.delivered(read.group, read.partition, first, last + 1, alone=len(found.records) == 1)

@@ -1,11 +1,10 @@
 """The documents that the API takes and gives: checked on the way in, described in /openapi.json.
 
-Requests are strict: no unknown members, no numbers as text, bounds of the wire format. The one place where more
-than one JSON type is taken is a topic's `config`, whose schema is made from `hot_tier.log.config`.
+Requests are strict: no unknown members, no numbers as text, bounds of the wire format. A topic's `config`, which is not
+so strict, is `topic_settings`'.
 """
 
-from base64 import b64decode
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -16,21 +15,15 @@ from pydantic import (
     PlainValidator,
     StringConstraints,
     WithJsonSchema,
-    model_validator,
 )
 
 from gateway.http import parameters
 from gateway.http.parameters import INT32_MAX, INT64_MAX, TIME_SCHEMA, TOPIC_NAME_SCHEMA
-from hot_tier.log.config import TOPIC_SETTINGS, ConfigType, Kind
-
-
-def _whole(value: Any) -> Any:
-    """To JSON Schema 5.0 is an integer, and some clients write every number that way."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+from gateway.http.topic_settings import ChangedSettings, NewSettings, whole
 
 
 def _time(value: Any) -> int:
-    value = _whole(value)
+    value = whole(value)
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError("must be a time as text or as milliseconds since 1970")
     return parameters.parse_time(str(value))
@@ -40,74 +33,12 @@ def _reset_target(value: Any) -> Any:
     return value if value in ("earliest", "latest") else _time(value)
 
 
-def _setting_text(name: str, value: Any) -> str | None:
-    """The setting as the text that the topic keeps; None puts it back to its default."""
-    setting = TOPIC_SETTINGS.get(name)
-    if setting is None:
-        raise ValueError(f"there is no topic setting {name!r}; GET /api/v1/topics/{{topic}} lists them")
-    if value is None:
-        return None
-    kind: Kind = setting.metadata["kind"]
-    text = value if isinstance(value, str) else str(_whole(value)).lower()
-    try:
-        if not isinstance(value, str | int | float) or text != text.strip():
-            raise TypeError
-        kind.parse(text)
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{name} must be {kind.allowed}") from None
-    return text
-
-
-NUMBER_AS_TEXT: Final = "^[2-9][0-9]{3,8}$"
-"""A number may come as text, as Kafka's tools have it. A pattern cannot say a range; this one is within all of them."""
-
-
-def _setting_schema(kind: Kind) -> dict[str, Any]:
-    match kind.type:
-        case ConfigType.BOOLEAN:
-            return {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false"]}]}
-        case ConfigType.INT | ConfigType.LONG:
-            number = {"type": "integer", "minimum": kind.low, "maximum": kind.high}
-            return {"anyOf": [number, {"type": "string", "pattern": NUMBER_AS_TEXT}]}
-        case ConfigType.DOUBLE:
-            return {"type": "number", "minimum": kind.low, "maximum": kind.high}
-        case ConfigType.LIST:
-            words = "|".join(kind.choices)
-            return {"type": "string", "pattern": f"^({words})(,({words}))*$"}
-        case _:
-            return {"enum": list(kind.choices)}
-
-
-def _settings_schema(*, nullable: bool) -> dict[str, Any]:
-    properties: dict[str, Any] = {}
-    for name, setting in TOPIC_SETTINGS.items():
-        kind: Kind = setting.metadata["kind"]
-        schema = _setting_schema(kind)
-        if nullable:
-            schema = {"anyOf": [schema, {"type": "null"}]}
-        properties[name] = {"description": f"{setting.metadata['doc']} It is {kind.allowed}.", **schema}
-    return {"type": "object", "properties": properties, "additionalProperties": False}
-
-
-def _settings(value: Any) -> dict[str, str | None]:
-    if not isinstance(value, dict):
-        raise ValueError("must be an object of settings")
-    return {str(name): _setting_text(str(name), each) for name, each in value.items()}
-
-
-def _no_nulls(value: dict[str, str | None]) -> dict[str, str | None]:
-    for name, each in value.items():
-        if each is None:
-            raise ValueError(f"{name} is null: leave it out to have the default")
-    return value
-
-
 TopicName = Annotated[str, AfterValidator(parameters.topic_name), WithJsonSchema(dict(TOPIC_NAME_SCHEMA))]
-PartitionNumber = Annotated[int, Field(ge=0, le=INT32_MAX), BeforeValidator(_whole)]
-OffsetNumber = Annotated[int, Field(ge=0, le=INT64_MAX), BeforeValidator(_whole)]
-PartitionCount = Annotated[int, Field(ge=1, le=10_000), BeforeValidator(_whole)]
-ReplicaCount = Annotated[int, Field(ge=1, le=100), BeforeValidator(_whole)]
-DeliveryCount = Annotated[int, Field(ge=1, le=INT32_MAX), BeforeValidator(_whole)]
+PartitionNumber = Annotated[int, Field(ge=0, le=INT32_MAX), BeforeValidator(whole)]
+OffsetNumber = Annotated[int, Field(ge=0, le=INT64_MAX), BeforeValidator(whole)]
+PartitionCount = Annotated[int, Field(ge=1, le=10_000), BeforeValidator(whole)]
+ReplicaCount = Annotated[int, Field(ge=1, le=100), BeforeValidator(whole)]
+DeliveryCount = Annotated[int, Field(ge=1, le=INT32_MAX), BeforeValidator(whole)]
 Time = Annotated[int, PlainValidator(_time), WithJsonSchema(dict(TIME_SCHEMA))]
 ResetTarget = Annotated[
     int | Literal["earliest", "latest"],
@@ -115,14 +46,6 @@ ResetTarget = Annotated[
     WithJsonSchema({"anyOf": [{"enum": ["earliest", "latest"]}, *TIME_SCHEMA["anyOf"]]}),
 ]
 Reason = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
-NewSettings = Annotated[
-    dict[str, str],
-    PlainValidator(lambda value: _no_nulls(_settings(value))),
-    WithJsonSchema(_settings_schema(nullable=False)),
-]
-ChangedSettings = Annotated[
-    dict[str, str | None], PlainValidator(_settings), WithJsonSchema(_settings_schema(nullable=True))
-]
 BASE64_PATTERN: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 Encoding = Literal["text", "base64"]
 
@@ -145,32 +68,11 @@ def _base64_when_said(member: str) -> dict[str, Any]:
     }
 
 
-def _decode(text: str | None, encoding: Encoding, member: str) -> bytes | None:
-    if text is None:
-        return None
-    if encoding == "text":
-        return text.encode()
-    try:
-        return b64decode(text, validate=True)
-    except ValueError:
-        raise ValueError(f"{member} is not base64: send standard base64 with padding") from None
-
-
 class NewHeader(Request):
     model_config = ConfigDict(json_schema_extra=_base64_when_said("value"))
     key: str = Field(max_length=1024)
     value: str | None = None
     value_encoding: Encoding = "text"
-
-    @property
-    def value_bytes(self) -> bytes | None:
-        return _decode(self.value, self.value_encoding, "value")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.value_encoding == "base64":
-            _decode(self.value, "base64", "value")
-        return self
 
 
 class NewMessage(Request):
@@ -184,22 +86,6 @@ class NewMessage(Request):
         default=None, description="Without it the key decides, and without a key messages are spread evenly."
     )
     timestamp: OffsetNumber | None = Field(default=None, description="Milliseconds since 1970; now when missing.")
-
-    @property
-    def key_bytes(self) -> bytes | None:
-        return _decode(self.key, self.key_encoding, "key")
-
-    @property
-    def value_bytes(self) -> bytes | None:
-        return _decode(self.value, self.value_encoding, "value")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.key_encoding == "base64":
-            _decode(self.key, "base64", "key")
-        if self.value_encoding == "base64":
-            _decode(self.value, "base64", "value")
-        return self
 
 
 class NewMessages(Request):

@@ -29,7 +29,7 @@ _log = structlog.get_logger()
 class Connection(web.RequestHandler):
     """A connection that knows since when its peer owes it something."""
 
-    __slots__ = ("header_since", "unsent", "unsent_since")
+    __slots__ = ("header_since", "lost", "unsent", "unsent_since")
 
     def __init__(self, manager: web.Server, *, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
         super().__init__(manager, loop=loop, **options)
@@ -37,6 +37,12 @@ class Connection(web.RequestHandler):
         """Since when headers are awaited: from the start, or from the first byte of a later request."""
         self.unsent = 0
         self.unsent_since = 0.0
+        self.lost = asyncio.Event()
+        """Set when the peer is gone: nobody is left to wait for."""
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.lost.set()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

@@ -5,6 +5,8 @@ type: many messages have an address of their own.
 """
 
 import asyncio
+from base64 import b64decode
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
@@ -13,10 +15,12 @@ from aiohttp import web
 from gateway.http.api import Api
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, RawBody
 from gateway.http.parameters import CLIENT_ID, INT32_MAX, TOPIC, Parameter, integer_schema, whole_number
-from gateway.http.problems import as_problem, document
+from gateway.http.partitioner import partition_for_key
+from gateway.http.problems import BAD_DOCUMENT, Problem, as_problem, document
 from gateway.http.producer import Outcome, Stored
-from gateway.http.schemas import BatchResults, NewMessage, NewMessages
+from gateway.http.schemas import BatchResults, NewHeader, NewMessage, NewMessages
 from gateway.http.schemas import Stored as StoredDocument
+from gateway.off_loop import off_loop
 from hot_tier.cluster.model import Topic
 from hot_tier.errors import InvalidRecord, TierlogError, UnknownPartition
 from hot_tier.record.records import NewRecord
@@ -58,17 +62,12 @@ async def post_messages(call: Call) -> web.StreamResponse:
     api, asked = call.api, call.body
     assert isinstance(asked, NewMessages)
     topic = _writable_topic(api, call.values["topic"])
-    now_ms = api.node.clock()
+    placed = await off_loop(len(asked.messages), _place, asked.messages, topic, api.node.clock())
+    records = [record for _, record in placed]
     by_partition: dict[int, list[int]] = {}
-    records: list[NewRecord] = []
-    for index, message in enumerate(asked.messages):
-        record = _record(message, now_ms)
-        partition = message.partition
+    for index, (partition, _) in enumerate(placed):
         if partition is None:
-            partition = api.producer.choose_partition(topic, record.key)
-        else:
-            _check_partition(topic, partition)
-        records.append(record)
+            partition = api.producer.choose_partition(topic, None)
         by_partition.setdefault(partition, []).append(index)
     sent = await asyncio.gather(
         *(
@@ -85,20 +84,35 @@ async def post_messages(call: Call) -> web.StreamResponse:
         for index, outcome in zip(indexes, each, strict=True):
             outcomes[index] = outcome
     await _pause(api, call.values["X-Client-Id"], call.request.content_length or 0)
-    return _batch_response(topic, outcomes, call.request.path)
-
-
-def _batch_response(topic: Topic, outcomes: list[Outcome], instance: str) -> web.StreamResponse:
     refused = [outcome for outcome in outcomes if isinstance(outcome, TierlogError)]
     if len(refused) == len(outcomes):
         raise refused[0].with_traceback(None)
+    body = await off_loop(len(outcomes), _results, topic, outcomes, call.request.path)
+    return web.Response(status=207 if refused else 200, body=body, content_type=JSON)
+
+
+def _place(messages: Sequence[NewMessage], topic: Topic, now_ms: int) -> list[tuple[int | None, NewRecord]]:
+    """The records, each with the partition that the request or the key names."""
+    placed = []
+    for index, message in enumerate(messages):
+        record = _record(message, index, now_ms)
+        partition = message.partition
+        if partition is not None:
+            _check_partition(topic, partition)
+        elif record.key is not None:
+            partition = partition_for_key(record.key, topic.partitions)
+        placed.append((partition, record))
+    return placed
+
+
+def _results(topic: Topic, outcomes: Sequence[Outcome], instance: str) -> bytes:
     results = [
         {"error": document(as_problem(outcome), instance)}
         if isinstance(outcome, TierlogError)
         else _stored(topic, outcome)
         for outcome in outcomes
     ]
-    return web.Response(status=207 if refused else 200, body=orjson.dumps({"results": results}), content_type=JSON)
+    return orjson.dumps({"results": results})
 
 
 def _stored(topic: Topic, stored: Stored) -> dict[str, Any]:
@@ -134,13 +148,33 @@ def _record_headers(request: web.Request) -> tuple[tuple[str, bytes], ...]:
     )
 
 
-def _record(message: NewMessage, now_ms: int) -> NewRecord:
-    return NewRecord(
-        now_ms if message.timestamp is None else message.timestamp,
-        message.key_bytes,
-        message.value_bytes,
-        tuple((header.key, header.value_bytes) for header in message.headers),
-    )
+def _record(message: NewMessage, index: int, now_ms: int) -> NewRecord:
+    key, value, headers = message.key, message.value, message.headers
+    try:
+        return NewRecord(
+            now_ms if message.timestamp is None else message.timestamp,
+            None if key is None else key.encode() if message.key_encoding == "text" else _base64(key),
+            None if value is None else value.encode() if message.value_encoding == "text" else _base64(value),
+            tuple((header.key, _header_value(header)) for header in headers) if headers else (),
+        )
+    except ValueError:
+        place = f"/messages/{index}"
+        raise Problem(
+            BAD_DOCUMENT,
+            f"{place}: what is announced as base64 is not",
+            hint="Send standard base64 with padding, or leave the encoding out to send text.",
+            extra={"errors": [{"pointer": place, "detail": "not base64"}]},
+        ) from None
+
+
+def _base64(text: str) -> bytes:
+    return b64decode(text, validate=True)
+
+
+def _header_value(header: NewHeader) -> bytes | None:
+    if header.value is None:
+        return None
+    return header.value.encode() if header.value_encoding == "text" else _base64(header.value)
 
 
 async def _pause(api: Api, client_id: str, nbytes: int) -> None:

@@ -178,6 +178,15 @@ async def test_a_long_poll_ends_when_its_topic_does(served: Served) -> None:
     assert (reply.status, reply.problem) == (404, "unknown-topic")
 
 
+async def test_a_long_poll_ends_when_its_client_does(served: Served) -> None:
+    await served.make_topic("orders")
+    poll = asyncio.create_task(served.messages("orders", wait_ms=50_000))
+    await until(lambda: served.api.metrics.long_polls == 1)
+    poll.cancel()
+    await until(lambda: served.api.metrics.long_polls == 0)
+    await until(lambda: served.http.connections == 0)
+
+
 async def test_lines_of_json(served: Served) -> None:
     await served.make_topic("orders")
     await served.post(BATCH, json={"messages": [{"key": "k", "value": f"{n}"} for n in range(3000)]})

@@ -4,6 +4,7 @@ import asyncio
 from base64 import b64decode
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from aiokafka import AIOKafkaConsumer
 
@@ -175,6 +176,8 @@ async def test_dead_letters_are_left_out_of_every_shape(served: Served) -> None:
     address = "/api/v1/topics/orders/partitions/0/messages"
     lines = await served.get(address, headers={**AS_BILLING, "Accept": "application/x-ndjson"})
     assert lines.body.count(b"\n") == 3
+    arrow = await served.get(address, headers={**AS_BILLING, "Accept": "application/vnd.apache.arrow.stream"})
+    assert pa.ipc.open_stream(arrow.body).read_all()["offset"].to_pylist() == [0, 2, 4]
     assert len((await served.messages("orders"))["messages"]) == 5
 
 
@@ -332,6 +335,8 @@ async def test_one_by_one_ends_behind_the_answer_that_failed(served: Served) -> 
         assert await read(served) == [number]
         await commit(served, number + 1)
     assert await read(served) == [3, 4]
+    await commit(served, 0)
+    assert await read(served) == [0, 1, 2, 3, 4]
 
 
 async def test_explicit_offsets_and_committing_consumers_are_never_counted(serve: Serve) -> None:

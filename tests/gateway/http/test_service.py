@@ -31,6 +31,7 @@ async def test_alive_and_ready(served: Served) -> None:
         assert (reply.status, reply.json) == (200, {"status": "ok"})
         head = await served.call("HEAD", path)
         assert (head.status, head.body) == (200, b"")
+        assert reply.headers["Server"] == "tierlog"
 
 
 async def test_not_ready_without_room_on_the_disk(served: Served) -> None:

@@ -1,0 +1,88 @@
+"""A topic's settings as a JSON object: what each may be, made from `hot_tier.log.config`.
+
+Kafka keeps settings as text, and its users write them so; JSON has numbers and booleans. Both are taken, and what
+is kept is text.
+"""
+
+from typing import Annotated, Any, Final
+
+from pydantic import PlainValidator, WithJsonSchema
+
+from hot_tier.log.config import TOPIC_SETTINGS, ConfigType, Kind
+
+
+def whole(value: Any) -> Any:
+    """To JSON Schema 5.0 is an integer, and some clients write every number that way."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _setting_text(name: str, value: Any) -> str | None:
+    """The setting as the text that the topic keeps; None puts it back to its default."""
+    setting = TOPIC_SETTINGS.get(name)
+    if setting is None:
+        raise ValueError(f"there is no topic setting {name!r}; GET /api/v1/topics/{{topic}} lists them")
+    if value is None:
+        return None
+    kind: Kind = setting.metadata["kind"]
+    text = value if isinstance(value, str) else str(whole(value)).lower()
+    try:
+        if not isinstance(value, str | int | float) or text != text.strip():
+            raise TypeError
+        kind.parse(text)
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{name} must be {kind.allowed}") from None
+    return text
+
+
+NUMBER_AS_TEXT: Final = "^[2-9][0-9]{3,8}$"
+"""A number may come as text, as Kafka's tools have it. A pattern cannot say a range; this one is within all of them."""
+
+
+def _setting_schema(kind: Kind) -> dict[str, Any]:
+    match kind.type:
+        case ConfigType.BOOLEAN:
+            return {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false"]}]}
+        case ConfigType.INT | ConfigType.LONG:
+            number = {"type": "integer", "minimum": kind.low, "maximum": kind.high}
+            return {"anyOf": [number, {"type": "string", "pattern": NUMBER_AS_TEXT}]}
+        case ConfigType.DOUBLE:
+            return {"type": "number", "minimum": kind.low, "maximum": kind.high}
+        case ConfigType.LIST:
+            words = "|".join(kind.choices)
+            return {"type": "string", "pattern": f"^({words})(,({words}))*$"}
+        case _:
+            return {"enum": list(kind.choices)}
+
+
+def _settings_schema(*, nullable: bool) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    for name, setting in TOPIC_SETTINGS.items():
+        kind: Kind = setting.metadata["kind"]
+        schema = _setting_schema(kind)
+        if nullable:
+            schema = {"anyOf": [schema, {"type": "null"}]}
+        properties[name] = {"description": f"{setting.metadata['doc']} It is {kind.allowed}.", **schema}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _settings(value: Any) -> dict[str, str | None]:
+    if not isinstance(value, dict):
+        raise ValueError("must be an object of settings")
+    return {str(name): _setting_text(str(name), each) for name, each in value.items()}
+
+
+def _no_nulls(value: dict[str, str | None]) -> dict[str, str | None]:
+    for name, each in value.items():
+        if each is None:
+            raise ValueError(f"{name} is null: leave it out to have the default")
+    return value
+
+
+NewSettings = Annotated[
+    dict[str, str],
+    PlainValidator(lambda value: _no_nulls(_settings(value))),
+    WithJsonSchema(_settings_schema(nullable=False)),
+]
+ChangedSettings = Annotated[
+    dict[str, str | None], PlainValidator(_settings), WithJsonSchema(_settings_schema(nullable=True))
+]

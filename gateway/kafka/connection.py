@@ -202,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
         server = self._server
         route = self._apis.route(api_key, version)
         context = RequestContext(
-            server.node, version, client_id, server.principal, self.peer, server.listener, server.buffers
+            server.node, version, client_id, server.principal, self.peer, server.listener, server.buffers, server.report
         )
         self._routes[(api_key, version, client_id)] = route, context
         return route, context
@@ -260,8 +260,7 @@ class Connection(asyncio.BufferedProtocol):
         """The response that tells of an error that the handler did not."""
         code = error_code(error)
         if not isinstance(error, TierlogError | TimeoutError):
-            self._server.unexpected_errors += 1
-            _log.error("request failed", api=route.api_key.name, version=route.version, peer=self.peer, exc_info=error)
+            self._server.report(error, api=route.api_key.name, version=route.version, peer=self.peer)
         made = error_response(route.response, route.version, request, code, error_message(error))
         if made is None:
             raise CloseConnection

@@ -35,6 +35,8 @@ class RequestContext:
     listener: str
     buffers: Buffers
     """Of this listener: how much a fetch may hold."""
+    report: Callable[..., None]
+    """Counts and logs a mistake of ours that one topic or partition met: `report(error, topic=…, partition=…)`."""
 
 
 class CloseConnection(Exception):

@@ -115,6 +115,11 @@ class KafkaServer:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def report(self, error: BaseException, **where: object) -> None:
+        """An exception that is none of our errors: a mistake, to be found and mended."""
+        self.unexpected_errors += 1
+        _log.error("request failed", exc_info=error, **where)
+
     def _check(self) -> None:
         self.now_s = self.loop.time()
         for connection in tuple(self.connections):

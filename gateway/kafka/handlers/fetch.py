@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 from uuid import UUID
 
-import structlog
-
 from gateway.fetch.reader import Fetched, Isolation, Located
 from gateway.kafka.errors import InconsistentTopicId, error_code
 from gateway.kafka.handler import Handler, RequestContext
@@ -35,8 +33,6 @@ from hot_tier.errors import FencedLeaderEpoch, NotLeader, OffsetOutOfRange, Tier
 from hot_tier.replication.partition import Partition
 
 NO_OFFSET: Final = -1
-
-_log = structlog.get_logger()
 
 Outcome = Located | PartitionData
 """What a partition has: something to take, or an answer already (an error, a diverging epoch)."""
@@ -178,7 +174,7 @@ class Fetch:
 
     def _error(self, wanted: Wanted, error: BaseException) -> PartitionData:
         if not isinstance(error, TierlogError):
-            _log.error("fetch failed", topic=str(wanted.topic), partition=wanted.partition, exc_info=error)
+            self._context.report(error, topic=str(wanted.topic), partition=wanted.partition)
         answer = PartitionData(
             partition_index=wanted.partition,
             error_code=error_code(error),

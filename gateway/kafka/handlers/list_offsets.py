@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final
 
-import structlog
-
 from gateway.fetch.reader import Isolation
 from gateway.kafka.errors import UnsupportedVersion, error_code
 from gateway.kafka.handler import Handler, RequestContext
@@ -30,8 +28,6 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 SINCE_VERSION: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-
-_log = structlog.get_logger()
 
 Answer = ListOffsetsPartitionResponse
 
@@ -101,7 +97,7 @@ async def _search(
     except TierlogError as error:
         answer.error_code = error_code(error)
     except Exception as error:
-        _log.error("time lookup failed", partition=str(partition.tp), exc_info=error)
+        context.report(error, partition=str(partition.tp))
         answer.error_code = error_code(error)
 
 

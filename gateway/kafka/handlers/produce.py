@@ -117,7 +117,7 @@ def _refused(
         if leader is not None:
             answer.current_leader = LeaderIdAndEpoch(leader.id, leader.epoch)
     elif not isinstance(error, TierlogError):
-        _log.error("produce failed", topic=topic, partition=data.index, exc_info=error)
+        context.report(error, topic=topic, partition=data.index)
     return answer
 
 

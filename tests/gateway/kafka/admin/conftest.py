@@ -49,7 +49,8 @@ class Caller:
         handler = HANDLERS[message_info(type(request)).api_key]
         assert handler.min_version <= version <= handler.max_version
         received = reader(type(request), version)(memoryview(_encode(request, version)))
-        context = RequestContext(self.node, version, "client", "User:ANONYMOUS", "127.0.0.1", "kafka", buffers=None)  # type: ignore[arg-type]
+        about = (version, "client", "ANONYMOUS", "127.0.0.1", "kafka")
+        context = RequestContext(self.node, *about, buffers=None, report=None)  # type: ignore[arg-type]
         answer = handler.function(received, context)
         if isawaitable(answer):
             answer = await answer

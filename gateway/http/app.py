@@ -9,7 +9,15 @@ import orjson
 import structlog
 from aiohttp import web
 
-from gateway.http import dead_letter_routes, group_routes, read_routes, service_routes, topic_routes, write_routes
+from gateway.http import (
+    archive_routes,
+    dead_letter_routes,
+    group_routes,
+    read_routes,
+    service_routes,
+    topic_routes,
+    write_routes,
+)
 from gateway.http.api import Api
 from gateway.http.openapi import render
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, RawBody
@@ -35,6 +43,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *topic_routes.OPERATIONS,
     *group_routes.OPERATIONS,
     *dead_letter_routes.OPERATIONS,
+    *archive_routes.OPERATIONS,
     *service_routes.OPERATIONS,
 )
 

@@ -20,6 +20,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from gateway.http import archive_exposition
 from hot_tier.errors import TierlogError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def collect(api: "Api") -> list[Metric]:
         *_node(api),
         *_partitions(api),
         *_groups(api),
+        *_archive(api),
         *_http(api),
         *([] if api.kafka is None else _kafka(api.kafka)),
         *_process.collect(),
@@ -138,6 +140,11 @@ def _groups(api: "Api") -> Iterator[Metric]:
             position = max(held.offset, partition.log.log_start_offset)
             lag.add_metric(values, max(0, partition.high_watermark - position))
     yield from (members, offsets, lag)
+
+
+def _archive(api: "Api") -> Iterator[Metric]:
+    if api.node.archive is not None:
+        yield from archive_exposition.collect(api.node.archive.figures(), api.node.clock())
 
 
 def _http(api: "Api") -> Iterator[Metric]:

@@ -27,6 +27,7 @@ _TAGS: Final = {
     "topics": "Topics and their settings.",
     "groups": "Consumer groups and their offsets.",
     "dead letters": "Records that a group could not handle.",
+    "archive": "What is in the bucket.",
     "service": "The node and the cluster.",
 }
 

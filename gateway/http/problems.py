@@ -87,6 +87,9 @@ BAD_EXPECTATION: Final = Kind(
     417, "bad-expectation", "The expectation cannot be met", "Leave `Expect` out, or send `Expect: 100-continue`."
 )
 OVERLOADED: Final = Kind(503, "overloaded", "Too much at once", "Try again after the time in `Retry-After`.")
+NO_ARCHIVE: Final = Kind(
+    409, "no-archive", "This node has no archive", "Start it with `tierlog serve --bucket URL`."
+)
 NOT_READY: Final = Kind(503, "not-ready", "The node cannot serve yet", "Try again shortly.")
 STOPPING: Final = Kind(503, "stopping", "The node is stopping", "Try again on another node, or shortly.")
 INTERNAL: Final = Kind(
@@ -174,14 +177,24 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
             400, "bad-request", "The request contradicts itself", "Correct what `detail` names."
         ),
         cold.StoreUnavailable: Kind(503, "store-unavailable", "The archive's store does not answer", RETRY),
+        cold.ArchiveNotLoaded: Kind(503, "archive-not-loaded", "The archive's manifest is being read", RETRY),
+        cold.StoreDenied: Kind(
+            503,
+            "store-denied",
+            "The archive's store refuses the node's credentials",
+            "Have an operator look at the node's credentials and the bucket's policy.",
+        ),
         cold.StoreError: Kind(
-            500,
+            503,
             "store-failure",
             "The archive's store refuses",
             "Have an operator look at the bucket.",
         ),
+        cold.ManifestInvalid: Kind(
+            503, "corrupt-archive", "The archive contradicts itself", "`tierlog archive verify` shows what is damaged."
+        ),
         cold.CorruptObject: Kind(
-            500, "corrupt-archive", "Archived records are damaged", "`tierlog archive verify` shows what is damaged."
+            503, "corrupt-archive", "Archived records are damaged", "`tierlog archive verify` shows what is damaged."
         ),
         cold.ManifestFenced: Kind(503, "leadership-changed", "The partition's leader has changed", RETRY),
         groups.CoordinatorLoading: Kind(503, "coordinator-loading", "Group offsets are being read back", RETRY),

@@ -1,0 +1,55 @@
+"""The archive's part of /metrics."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from cold_tier.reports import ArchiveFigures
+
+_KINDS = ("puts", "gets", "heads", "lists", "deletes")
+
+
+def collect(figures: ArchiveFigures, now_ms: int) -> Iterator[Metric]:
+    labels = ["topic", "partition"]
+    backlog = GaugeMetricFamily(
+        "tierlog_archive_backlog_bytes", "Sealed segments that are not in the bucket yet.", labels=labels
+    )
+    end = GaugeMetricFamily("tierlog_archive_end_offset", "End of what is in the bucket.", labels=labels)
+    segments = CounterMetricFamily("tierlog_archive_segments_total", "Segments archived.", labels=labels)
+    size = CounterMetricFamily("tierlog_archive_bytes_total", "Bytes of the segments archived.", labels=labels)
+    failures = CounterMetricFamily(
+        "tierlog_archive_failures_total", "Attempts at archiving that failed.", labels=labels
+    )
+    age = GaugeMetricFamily(
+        "tierlog_archive_last_success_age_seconds", "Since this partition's archive was last in order.", labels=labels
+    )
+    for each in figures.partitions:
+        values = [each.topic, str(each.partition)]
+        backlog.add_metric(values, each.backlog_bytes)
+        end.add_metric(values, each.archived_offset)
+        segments.add_metric(values, each.archived_segments)
+        size.add_metric(values, each.archived_bytes)
+        failures.add_metric(values, each.failures)
+        if each.last_success_ms:
+            age.add_metric(values, max(0, now_ms - each.last_success_ms) / 1000)
+    yield from (backlog, end, segments, size, failures, age)
+    counted = asdict(figures.requests)
+    requests = CounterMetricFamily(
+        "tierlog_store_requests_total", "Requests to the bucket, every attempt counted.", labels=["kind"]
+    )
+    for kind in _KINDS:
+        requests.add_metric([kind.removesuffix("s")], counted[kind])
+    yield requests
+    yield CounterMetricFamily("tierlog_store_retries_total", "Attempts made again.", counted["retries"])
+    yield CounterMetricFamily("tierlog_store_in_bytes_total", "Bytes read from the bucket.", counted["bytes_in"])
+    yield CounterMetricFamily("tierlog_store_out_bytes_total", "Bytes written to the bucket.", counted["bytes_out"])
+    reads = CounterMetricFamily(
+        "tierlog_cold_reads_total", "Reads of archived records, by whether they were in memory.", labels=["result"]
+    )
+    reads.add_metric(["hit"], figures.cold_hits)
+    reads.add_metric(["miss"], figures.cold_misses)
+    yield reads
+    yield GaugeMetricFamily(
+        "tierlog_cold_memory_bytes", "Archived records kept ready in memory.", figures.cold_memory_bytes
+    )

@@ -1,0 +1,193 @@
+"""The archive over HTTP: what is in which tier, verification, garbage, restore.
+
+A verification may take hours and answers as it goes: NDJSON, a line per finding, a line of progress every second, and a
+summary at the end. A stream without its summary did not finish.
+"""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from cold_tier.reports import Finding, Planned, VerifyEvent
+from gateway.archive import ArchiveControl
+from gateway.http.api import Api
+from gateway.http.archive_schemas import (
+    ArchiveRestore,
+    ArchiveVerification,
+    FindingLine,
+    GarbageCollected,
+    PartitionArchiveDocument,
+    PlannedLine,
+    ProgressLine,
+    Reply,
+    Restored,
+    RestoredTopicDocument,
+    SummaryLine,
+    TopicArchive,
+)
+from gateway.http.operation import JSON, NDJSON, Answer, Call, Document, Operation, json_response
+from gateway.http.parameters import INT32_MAX, INT64_MAX, TOPIC, Parameter, integer_schema, whole_number
+from gateway.http.problems import NO_ARCHIVE, Problem, as_problem, document
+from hot_tier.errors import TierlogError, UnknownPartition
+
+MAX_SEGMENTS: Final = 10_000
+PROGRESS_S: Final = 1.0
+
+OF_PARTITION: Final = Parameter(
+    "partition",
+    "query",
+    "Only this partition; all when missing.",
+    integer_schema(0, INT32_MAX),
+    whole_number(0, INT32_MAX),
+)
+FROM_OFFSET: Final = Parameter(
+    "offset",
+    "query",
+    "List segments from the one that holds this offset on.",
+    integer_schema(0, INT64_MAX, default=0),
+    whole_number(0, INT64_MAX),
+    default=0,
+)
+SEGMENT_LIMIT: Final = Parameter(
+    "limit",
+    "query",
+    "At most so many segments per partition; 0 for the totals alone.",
+    integer_schema(0, MAX_SEGMENTS, default=100),
+    whole_number(0, MAX_SEGMENTS),
+    default=100,
+)
+
+
+def _archive(api: Api) -> ArchiveControl:
+    if api.node.archive is None:
+        raise Problem(NO_ARCHIVE, "this node has no bucket")
+    return api.node.archive
+
+
+async def get_topic_archive(call: Call) -> web.StreamResponse:
+    archive = _archive(call.api)
+    topic = call.api.node.image.topic(call.values["topic"])
+    wanted = call.values["partition"]
+    if wanted is not None and wanted >= topic.partitions:
+        raise UnknownPartition(
+            f"there is no partition {wanted}",
+            where=topic.name,
+            hint=f"The topic has the partitions 0 to {topic.partitions - 1}.",
+        )
+    partitions = []
+    for number in range(topic.partitions) if wanted is None else [wanted]:
+        segments, following = await archive.segments(topic, number, call.values["offset"], call.values["limit"])
+        partitions.append(PartitionArchiveDocument.of(archive.status(topic, number), segments, following))
+    return json_response(TopicArchive(topic=topic.name, id=str(topic.id), bucket=archive.bucket, partitions=partitions))
+
+
+async def verify_archive(call: Call) -> web.StreamResponse:
+    asked = call.body
+    assert isinstance(asked, ArchiveVerification)
+    events = _archive(call.api).verify(asked.topics)
+    # What is wrong from the start is a problem document; later, a line of the stream has to say it.
+    first = await anext(events, None)
+    response = web.StreamResponse(headers={"Content-Type": NDJSON})
+    response.enable_chunked_encoding()
+    await response.prepare(call.request)
+    try:
+        async for line in _verification_lines(first, events):
+            await response.write(line.model_dump_json().encode() + b"\n")
+    except TierlogError as error:
+        problem = document(as_problem(error), call.request.path)
+        await response.write(orjson.dumps({"type": "error", "error": problem}, option=orjson.OPT_APPEND_NEWLINE))
+    await response.write_eof()
+    return response
+
+
+async def _verification_lines(first: VerifyEvent | None, events: AsyncIterator[VerifyEvent]) -> AsyncIterator[Reply]:
+    partitions = segments = checked_bytes = problems = orphans = 0
+    said = time.monotonic()
+    event = first
+    while event is not None:
+        if isinstance(event, Planned):
+            partitions += 1
+            yield PlannedLine(topic=event.topic, partition=event.partition, segments=event.segments)
+        elif isinstance(event, Finding):
+            problems += event.is_problem
+            orphans += not event.is_problem
+            yield FindingLine(kind=event.kind, where=event.where, what=event.what, problem=event.is_problem)
+        else:
+            segments += 1
+            checked_bytes += event.bytes
+            if time.monotonic() - said >= PROGRESS_S:
+                said = time.monotonic()
+                yield ProgressLine(segments=segments, bytes=checked_bytes)
+        event = await anext(events, None)
+    yield SummaryLine(partitions=partitions, segments=segments, bytes=checked_bytes, problems=problems, orphans=orphans)
+
+
+async def collect_garbage(call: Call) -> web.StreamResponse:
+    return json_response(GarbageCollected.of(await _archive(call.api).collect_garbage()))
+
+
+async def restore_archive(call: Call) -> web.StreamResponse:
+    asked = call.body
+    assert isinstance(asked, ArchiveRestore)
+    restored = await _archive(call.api).restore(asked.topics, asked.config)
+    return json_response(Restored(topics=[RestoredTopicDocument.of(topic) for topic in restored]))
+
+
+OPERATIONS: Final = (
+    Operation(
+        name="getTopicArchive",
+        method="GET",
+        path="/api/v1/topics/{topic}/archive",
+        tag="archive",
+        summary="What of a topic is in which tier",
+        description="Per partition: what is local, what is in the bucket, what waits to be archived, and the archived "
+        "segments with the names of their objects.",
+        handler=get_topic_archive,
+        parameters=(TOPIC, OF_PARTITION, FROM_OFFSET, SEGMENT_LIMIT),
+        answers={200: Answer("Its partitions, in order.", {JSON: TopicArchive})},
+        problems=(404, 503),
+    ),
+    Operation(
+        name="verifyArchive",
+        method="POST",
+        path="/api/v1/archive/verify",
+        tag="archive",
+        summary="Check every archived object against its manifest",
+        description="Reads everything. One JSON object per line, told apart by `type`: `planned` (a partition and how "
+        "many segments it has), `progress`, `finding` (`problem` is false for an orphan, which waits for its "
+        "collection), `summary` at the end, or `error` with a problem document where it had to stop.",
+        handler=verify_archive,
+        body=Document(ArchiveVerification),
+        answers={
+            200: Answer("Findings as they are made.", {NDJSON: {"type": "string", "description": "One per line."}})
+        },
+        problems=(404, 413, 415, 503),
+    ),
+    Operation(
+        name="collectArchiveGarbage",
+        method="POST",
+        path="/api/v1/archive/gc",
+        tag="archive",
+        summary="Delete now what the archive no longer needs",
+        description="What this node would delete by itself in time: grace periods and ages hold.",
+        handler=collect_garbage,
+        answers={200: Answer("How many objects went.", {JSON: GarbageCollected})},
+        problems=(503,),
+    ),
+    Operation(
+        name="restoreArchive",
+        method="POST",
+        path="/api/v1/archive/restore",
+        tag="archive",
+        summary="Bring topics back from the bucket",
+        description="With their ids, settings, offsets, leader epochs and producers. Records that were never archived "
+        "are not there; offsets go on where the archive ends.",
+        handler=restore_archive,
+        body=Document(ArchiveRestore),
+        answers={200: Answer("They are served.", {JSON: Restored})},
+        problems=(404, 409, 413, 415, 503),
+    ),
+)

@@ -164,10 +164,11 @@ class RestoredTopic:
     name: str
     id: UUID
     restored: bool
-    """False: it exists already and was left alone."""
+    """False: it exists already and was left alone, or `failure` says why not."""
     config: dict[str, str] = field(default_factory=dict)
     partitions: list[RestoredPartition] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from cold_tier.errors import CorruptObject
+from cold_tier.errors import CorruptObject, StoreDenied, StoreMisconfigured, StoreUnavailable
 from cold_tier.format.index import read_index
 from cold_tier.inventory import ArchivedTopic, TopicDescription, describe, find_topics
 from cold_tier.layout import PartitionLayout
@@ -29,7 +29,7 @@ from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import INTERNAL_TOPICS, PartitionState, Topic
 from hot_tier.cluster.producer_ids import ProducerIds
-from hot_tier.errors import StorageFailure, TopicExists, UnknownTopic
+from hot_tier.errors import StorageFailure, TierlogError, TopicExists, UnknownTopic
 from hot_tier.ids import LeaderEpoch, NodeId, PartitionId
 from hot_tier.log.config import parse_topic_config
 from hot_tier.log.epochs import LeaderEpochs
@@ -62,10 +62,8 @@ class TopicPlan:
     warnings: list[str] = field(default_factory=list)
 
 
-async def plan(
-    store: RetryingStore, names: Sequence[str] = (), config: Mapping[str, str] = MappingProxyType({})
-) -> AsyncIterator[TopicPlan]:
-    """These topics, or all that the bucket holds, one after the other; `config` goes above their own settings."""
+async def _find_lives(store: RetryingStore, names: Sequence[str]) -> list[list[ArchivedTopic]]:
+    """These topics, or all that the bucket holds; each with every life under its name."""
     lives: dict[str, list[ArchivedTopic]] = {}
     for topic in await find_topics(store, names[0] if len(names) == 1 else None):
         if topic.name not in INTERNAL_TOPICS and (not names or topic.name in names):
@@ -73,11 +71,10 @@ async def plan(
     for name in names:
         if name not in lives:
             raise UnknownTopic(f"the bucket holds nothing of topic {name!r}", where=store.url)
-    for found in lives.values():
-        yield await _plan_topic(store, found, config)
+    return list(lives.values())
 
 
-async def _plan_topic(store: RetryingStore, lives: list[ArchivedTopic], config: Mapping[str, str]) -> TopicPlan:
+async def plan_topic(store: RetryingStore, lives: list[ArchivedTopic], config: Mapping[str, str]) -> TopicPlan:
     warnings: list[str] = []
     described = [(await _described(store, life, warnings), life) for life in lives]
     description, topic = max(described, key=lambda pair: pair[0].created_ms)
@@ -233,8 +230,22 @@ class Restorer:
 
 
 async def restore_all(
-    store: RetryingStore, restorer: Restorer, names: Sequence[str] = (), config: Mapping[str, str] | None = None
+    store: RetryingStore,
+    restorer: Restorer,
+    names: Sequence[str] = (),
+    config: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[RestoredTopic]:
+    """These topics, which must not exist, or all that do not; `config` goes above their own settings.
+
+    Of all, one that is damaged does not keep the others away; of those that were named, it is raised.
+    """
     restorer.refuse_existing(names)
-    async for topic in plan(store, names, config or {}):
-        yield await restorer.restore(topic)
+    for lives in await _find_lives(store, names):
+        try:
+            yield await restorer.restore(await plan_topic(store, lives, config))
+        except (StoreUnavailable, StoreDenied, StoreMisconfigured):
+            raise
+        except TierlogError as error:
+            if names:
+                raise
+            yield RestoredTopic(lives[0].name, lives[0].id, restored=False, failure=str(error))

@@ -123,7 +123,7 @@ class Broker:
 
         data_dir = os.path.abspath(settings.log.data_dir)
         parts.enter_context(_lock(data_dir))
-        store = _metadata_store(settings, data_dir)
+        store = metadata_store(settings, data_dir)
         await store.open()
         parts.push_async_callback(store.close)
         await take_over(store, self._info(node_id, kafka_socket, http_socket), now_ms())
@@ -219,7 +219,7 @@ def _bucket(settings: StoreSettings, data_dir: str) -> StoreSettings:
     return replace(settings, bucket=f"file://{quote(os.path.join(data_dir, BUCKET_FOLDER))}")
 
 
-def _metadata_store(settings: Settings, data_dir: str) -> SqliteStore:
+def metadata_store(settings: Settings, data_dir: str) -> SqliteStore:
     where = settings.cluster.metadata
     if where == "sqlite":
         return SqliteStore(os.path.join(data_dir, METADATA_FILE))

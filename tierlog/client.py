@@ -84,8 +84,19 @@ class Client:
     def lines(self, path: str, headers: Mapping[str, str] | None = None, **query: Any) -> Iterator[Any]:
         """The documents of an NDJSON answer as they arrive."""
         response = self._send("GET", path, query, None, {"Accept": "application/x-ndjson", **(headers or {})})
-        for line in response:
-            yield json.loads(line)
+        yield from self._lines(response)
+
+    def post_lines(self, path: str, document: Any) -> Iterator[Any]:
+        """The same, of a POST."""
+        yield from self._lines(self._send_json("POST", path, document, {}))
+
+    def _lines(self, response: http.client.HTTPResponse) -> Iterator[Any]:
+        try:
+            for line in response:
+                yield json.loads(line)
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise self._unreachable(error) from None
 
     def _send_json(self, method: str, path: str, document: Any, query: Mapping[str, Any]) -> http.client.HTTPResponse:
         body = document if isinstance(document, bytes) else json.dumps(document).encode()

@@ -22,7 +22,6 @@ from gateway.http.archive_schemas import (
     PartitionArchiveDocument,
     PlannedLine,
     ProgressLine,
-    Reply,
     Restored,
     RestoredTopicDocument,
     SummaryLine,
@@ -31,6 +30,7 @@ from gateway.http.archive_schemas import (
 from gateway.http.operation import JSON, NDJSON, Answer, Call, Document, Operation, json_response
 from gateway.http.parameters import INT32_MAX, INT64_MAX, TOPIC, Parameter, integer_schema, whole_number
 from gateway.http.problems import NO_ARCHIVE, Problem, as_problem, document
+from gateway.http.schemas import Reply
 from hot_tier.errors import TierlogError, UnknownPartition
 
 MAX_SEGMENTS: Final = 10_000
@@ -94,7 +94,7 @@ async def verify_archive(call: Call) -> web.StreamResponse:
     response.enable_chunked_encoding()
     await response.prepare(call.request)
     try:
-        async for line in _verification_lines(first, events):
+        async for line in verification_lines(first, events):
             await response.write(line.model_dump_json().encode() + b"\n")
     except TierlogError as error:
         problem = document(as_problem(error), call.request.path)
@@ -103,7 +103,8 @@ async def verify_archive(call: Call) -> web.StreamResponse:
     return response
 
 
-async def _verification_lines(first: VerifyEvent | None, events: AsyncIterator[VerifyEvent]) -> AsyncIterator[Reply]:
+async def verification_lines(first: VerifyEvent | None, events: AsyncIterator[VerifyEvent]) -> AsyncIterator[Reply]:
+    """What is said of a verification, with a summary at its end."""
     partitions = segments = checked_bytes = problems = orphans = 0
     said = time.monotonic()
     event = first

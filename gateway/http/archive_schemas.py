@@ -12,7 +12,8 @@ from cold_tier.reports import (
     PartitionStatus,
     RestoredTopic,
 )
-from gateway.http.schemas import NewSettings, Reply, Request, TopicName
+from gateway.http.schemas import Reply, Request, TopicName
+from gateway.http.topic_settings import NewSettings
 
 
 class ArchivedSegmentDocument(Reply):
@@ -203,10 +204,11 @@ class RestoredPartitionDocument(Reply):
 class RestoredTopicDocument(Reply):
     name: str
     id: str
-    restored: bool = Field(description="False: it exists already and was left alone.")
+    restored: bool = Field(description="False: it exists already and was left alone, or `failure` says why not.")
     config: dict[str, str]
     partitions: list[RestoredPartitionDocument]
     warnings: list[str]
+    failure: str
 
     @classmethod
     def of(cls, topic: RestoredTopic) -> Self:
@@ -227,6 +229,7 @@ class RestoredTopicDocument(Reply):
                 for each in topic.partitions
             ],
             warnings=topic.warnings,
+            failure=topic.failure,
         )
 
 

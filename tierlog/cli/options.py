@@ -10,6 +10,13 @@ Server = Annotated[
     str,
     typer.Option("--server", envvar="TIERLOG_SERVER", metavar="URL", help="HTTP address of a node."),
 ]
+Bucket = Annotated[
+    str | None,
+    typer.Option("--bucket", metavar="URL", help="A bucket alone, no node: file:///path or s3://bucket/prefix."),
+]
+S3Endpoint = Annotated[
+    str | None, typer.Option("--s3-endpoint", metavar="URL", help="An S3-compatible store's address, with --bucket.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON for programs to standard output.")]
 TopicName = Annotated[str, typer.Argument(show_default=False, help="The topic's name.")]
 GroupName = Annotated[str, typer.Argument(show_default=False, help="The consumer group's name.")]

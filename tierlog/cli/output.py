@@ -36,6 +36,15 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, tit
     Console(width=None if sys.stdout.isatty() else WIDE, highlight=False).print(table)
 
 
+def show_bytes(count: int) -> str:
+    """`4.2 MB`; exact below a thousand."""
+    size, unit = float(count), 0
+    while size >= 1000 and unit < 5:
+        size /= 1000
+        unit += 1
+    return f"{size:.1f} {' kMGTP'[unit]}B" if unit else f"{count} B"
+
+
 def note(text: str) -> None:
     """For people; programs read standard output."""
     print(text, file=sys.stderr)

@@ -37,7 +37,7 @@ def create(
     server: Server = DEFAULT_SERVER,
     json: Json = False,
 ) -> None:
-    wanted: dict[str, Any] = {"name": topic, "config": _settings(config)}
+    wanted: dict[str, Any] = {"name": topic, "config": settings_of(config)}
     if partitions is not None:
         wanted["partitions"] = partitions
     if replication_factor is not None:
@@ -111,7 +111,7 @@ def alter(
     server: Server = DEFAULT_SERVER,
     json: Json = False,
 ) -> None:
-    changes: dict[str, str | None] = {**_settings(config), **dict.fromkeys(unset or ())}
+    changes: dict[str, str | None] = {**settings_of(config), **dict.fromkeys(unset or ())}
     wanted: dict[str, Any] = {"config": changes} if changes else {}
     if partitions is not None:
         wanted["partitions"] = partitions
@@ -134,7 +134,7 @@ def delete(topic: TopicName, server: Server = DEFAULT_SERVER, json: Json = False
         print(f"deleted {topic}")
 
 
-def _settings(pairs: Sequence[str] | None) -> dict[str, str]:
+def settings_of(pairs: Sequence[str] | None) -> dict[str, str]:
     settings = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")

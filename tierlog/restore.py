@@ -1,0 +1,44 @@
+"""Topics from a bucket into a data directory that no broker uses: `tierlog archive restore --data-dir`.
+
+Opens the directory as a broker would, without serving, and lets go of it cleanly: the next `tierlog serve` takes every
+restored partition in a higher leader epoch and goes on where the archive ends.
+"""
+
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+
+from cold_tier.objects.open import open_store
+from cold_tier.reports import RestoredTopic
+from hot_tier.cluster.admin import TopicAdmin
+from hot_tier.cluster.image import ClusterImage
+from hot_tier.cluster.producer_ids import ProducerIds
+from hot_tier.ids import NodeId
+from hot_tier.log.manager import LogManager
+from offloader.restore import Restorer, restore_all
+from tierlog.broker import metadata_store, now_ms
+from tierlog.settings import Settings
+
+
+async def restore_offline(
+    settings: Settings, names: Sequence[str], config: Mapping[str, str]
+) -> AsyncIterator[RestoredTopic]:
+    data_dir = os.path.abspath(settings.log.data_dir)
+    async with AsyncExitStack() as parts:
+        # The logs come first: they hold the lock on the directory.
+        logs = LogManager(data_dir, settings.log, now_ms)
+        await logs.open(background=False)
+        parts.push_async_callback(logs.close)
+        store = metadata_store(settings, data_dir)
+        await store.open()
+        parts.push_async_callback(store.close)
+        image = ClusterImage(store)
+        await image.open()
+        parts.push_async_callback(image.close)
+        admin = TopicAdmin(store, image, defaults=settings.topic, settings=settings.cluster, clock=now_ms)
+        bucket = open_store(settings.store)
+        parts.push_async_callback(bucket.close)
+        node_id = NodeId(settings.cluster.node_id)
+        restorer = Restorer(image, admin, logs, ProducerIds(store), node_id, now_ms())
+        async for topic in restore_all(bucket, restorer, names, config):
+            yield topic

@@ -16,8 +16,9 @@ from typing import Annotated
 
 import typer
 
-from hot_tier.errors import SettingsError, TierlogError, UnknownPartition
-from tierlog.cli import consume, demo, groups, output, produce, serve, topics
+from cold_tier.errors import StoreMisconfigured, StoreUnavailable
+from hot_tier.errors import SettingsError, TierlogError, TopicExists, UnknownPartition, UnknownTopic
+from tierlog.cli import archive, consume, demo, groups, output, produce, serve, topics
 from tierlog.cli.records import BadInput
 from tierlog.cli.times import NotATime
 from tierlog.client import BadServer, Refused, ServerUnreachable
@@ -35,6 +36,7 @@ topics.register(app)
 produce.register(app)
 consume.register(app)
 groups.register(app)
+archive.register(app)
 demo.register(app)
 
 
@@ -71,11 +73,13 @@ def run(arguments: Sequence[str]) -> int:
 
 def exit_code(error: TierlogError) -> int:
     match error:
-        case SettingsError() | NotATime() | BadServer() | BadInput():
+        case SettingsError() | StoreMisconfigured() | NotATime() | BadServer() | BadInput():
             return 2
-        case UnknownPartition():
+        case UnknownPartition() | UnknownTopic():
             return 3
-        case ServerUnreachable():
+        case TopicExists():
+            return 4
+        case ServerUnreachable() | StoreUnavailable():
             return 5
         case Refused():
             return {400: 2, 404: 3, 409: 4, 413: 2, 503: 5}.get(error.status, 1)

@@ -540,7 +540,7 @@ class PartitionLog:
         if self._swap is not None:
             return count
         for segment in self._segments:
-            if not segment.sealed or segment.end_offset > offset:
+            if not segment.seal_written or segment.end_offset > offset:
                 break
             count += 1
         # Synced: lost, it would come back as the local start, and the archive would be cut to that.
@@ -569,6 +569,8 @@ class PartitionLog:
             return 0
         if count == len(self._segments):
             self.roll(now_ms)
+        # A segment takes the producer state at its end with it, so that must be on the disk first.
+        count = next(at for at, segment in enumerate(self._segments) if at == count or not segment.seal_written)
         start = self._segments[count].base_offset
         if start > self.log_start_offset:
             self._move_log_start(start)

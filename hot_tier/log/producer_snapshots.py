@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable
 
 from hot_tier.log import names
+from hot_tier.log.files import write_synced
 from hot_tier.log.producers import ProducerState, read_producers
 from hot_tier.log.scan import (
     ATTRIBUTES,
@@ -53,7 +54,11 @@ def replay_rows(state: ProducerState, rows: Rows, from_offset: int, now_ms: int)
 
 
 def restore_producers(directory: str, segments: Iterable[Segment], end_offset: int, now_ms: int) -> ProducerState:
-    """The state as of `end_offset`. Waits for the disk."""
+    """The state as of `end_offset`. Waits for the disk.
+
+    Snapshots that a crash kept from being written are written now: once the segment before one is deleted, what it
+    says can be learned from nowhere else.
+    """
     offset, state = newest_snapshot(directory, end_offset)
     for segment in segments:
         if segment.end_offset > offset:
@@ -63,4 +68,6 @@ def restore_producers(directory: str, segments: Iterable[Segment], end_offset: i
                     replay_rows(state, rows, offset, now_ms)
             finally:
                 os.close(fd)
+            if segment.sealed:
+                write_synced(snapshot_path(directory, segment.end_offset), state.write(segment.end_offset))
     return state

@@ -171,8 +171,9 @@ class Recovery:
                     reason=walk.fault,
                 )
                 os.ftruncate(fd, walk.position)
-                self._changed = True
-            sync_data(fd)
+            if file_bytes > synced:
+                # Else it is all synced already, and syncing 4,000 unchanged files would still take seconds.
+                sync_data(fd)
             return walk.fault is None
         finally:
             os.close(fd)
@@ -185,10 +186,8 @@ class Recovery:
             if segment.created_ms == 0:
                 first = int(rows[0, MAX_TIMESTAMP])
                 segment.created_ms = min(first, self._now_ms) if first != NO_TIMESTAMP else self._now_ms
-            if (
-                rows[0, BASE_OFFSET] != segment.end_offset
-                or (rows[1:, BASE_OFFSET] != rows[:-1, LAST_OFFSET] + 1).any()
-            ):
+            gaps = rows[1:, BASE_OFFSET] != rows[:-1, LAST_OFFSET] + 1
+            if rows[0, BASE_OFFSET] != segment.end_offset or gaps.any():
                 segment.dense = False
             segment.end_offset = int(rows[-1, LAST_OFFSET]) + 1
             latest = note_rows(segment.index, rows, segment.base_offset, segment.max_timestamp, segment.index_interval)
@@ -260,9 +259,19 @@ class Recovery:
                 self._add_active(last.end_offset)
         elif state.start_offset or self._point.offset > 0:
             self._add_active(max(state.start_offset, self._point.offset))
+        state.start_offset = min(state.start_offset, state.end_offset)
         self._settle_epochs()
         state.producers = restore_producers(self._directory, segments, state.end_offset, self._now_ms)
-        if self._changed:
+        if self._point.offset < 0:
+            # It was never synced, so neither were the directories on the way to it.
+            topic_directory = os.path.dirname(self._directory)
+            sync_directory(os.path.dirname(topic_directory))
+            sync_directory(topic_directory)
+        if (
+            self._changed
+            or self._point.offset < 0
+            or (segments and segments[-1].base_offset > self._point.segment_base)
+        ):
             sync_directory(self._directory)
 
     def _settle_epochs(self) -> None:

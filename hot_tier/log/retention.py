@@ -37,8 +37,8 @@ def expired(
 ) -> int:
     """How many of the oldest segments may be deleted; `segments` is the whole local log, active segment last.
 
-    Only segments wholly below `deletable_end` go. The active one goes too when it is past its time: the caller
-    closes it first.
+    Only sealed segments wholly below `deletable_end` go. The active one counts too when it is past its time: the
+    caller closes it, and it goes once it is sealed.
     """
     by_policy = "delete" in config.cleanup_policy
     excess = sum(segment.size for segment in segments) - config.retention_bytes

@@ -22,7 +22,7 @@ import structlog
 from hot_tier.errors import CorruptBatch, CorruptLog, DiskFull, StorageFailure
 from hot_tier.ids import Offset
 from hot_tier.log import names
-from hot_tier.log.files import FilePool, OpenFile, read_at, read_cached_at, write_at
+from hot_tier.log.files import FilePool, OpenFile, read_at, read_cached_at, sync_data, write_at
 from hot_tier.log.index import (
     NEVER_CLEANED,
     NO_TIMESTAMP,
@@ -67,6 +67,7 @@ class SegmentInfo(NamedTuple):
     max_timestamp: int
     path: str
     sealed: bool
+    """Closed and synced, with its index files and the producer state at its end."""
     cleaned_ms: int
     """When compaction first wrote it, -1 for never."""
     dense: bool
@@ -116,7 +117,7 @@ class Segment:
         self.sealed = False
         """Closed: no batch is added any more."""
         self.seal_written = False
-        """Synced, and its index files too."""
+        """Synced, with its index files and the producer state at its end."""
         self.retired = False
         self.index: SparseIndex | None = None
         self.damaged: list[int] = []
@@ -149,7 +150,7 @@ class Segment:
             self.size,
             self.max_timestamp,
             self.path,
-            self.sealed,
+            self.seal_written,
             self.cleaned_ms,
             self.dense,
         )
@@ -248,6 +249,7 @@ class Segment:
             if rows[at, MAX_TIMESTAMP] > latest:
                 latest, latest_offset = int(rows[at, MAX_TIMESTAMP]), int(rows[at, BASE_OFFSET])
         os.ftruncate(fd, position)
+        sync_data(fd)
         index.truncate(position)
         self.size, self.end_offset = position, end_offset
         self.max_timestamp, self.max_timestamp_offset = latest, latest_offset

@@ -38,8 +38,8 @@ def batch(
     return encode_records(records, codec=codec, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
 
 
-def open_log(data_dir: object, config: TopicConfig = TopicConfig(), state: LogState | None = None) -> PartitionLog:
-    return PartitionLog(Disk(str(data_dir), SETTINGS), TP, TOPIC_ID, config, state)
+def open_log(data_dir: object, config: TopicConfig | None = None, state: LogState | None = None) -> PartitionLog:
+    return PartitionLog(Disk(str(data_dir), SETTINGS), TP, TOPIC_ID, config or TopicConfig(), state)
 
 
 def append(log: PartitionLog, data: bytearray, *, epoch: int = 0, now_ms: int = NOW) -> Appended:

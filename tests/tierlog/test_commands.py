@@ -154,8 +154,9 @@ def test_keys_headers_and_the_way_back(run, topic: str) -> None:  # type: ignore
 
 
 def test_what_one_topic_gives_another_takes(run, topic: str, service: ServeProcess) -> None:  # type: ignore[no-untyped-def]
-    raw = b'{"key":"a","value":"x","timestamp":%d}\n{"key":"b","value":null}\n{"value":"/w==","value_encoding":"base64"}\n'
-    run("produce", topic, "--input", "json", "--partition", "0", stdin=raw % BEGIN)
+    keyed = b'{"key": "a", "value": "x", "timestamp": %d}\n{"key": "b", "value": null}\n' % BEGIN
+    raw = keyed + b'{"value": "/w==", "value_encoding": "base64"}\n'
+    run("produce", topic, "--input", "json", "--partition", "0", stdin=raw)
     copy = f"{topic}-copy"
     run("topic", "create", copy, "--partitions", "2")
     written = run("consume", topic, "--json").out
@@ -262,7 +263,7 @@ def test_bad_input_says_where(run, topic: str) -> None:  # type: ignore[no-untyp
     assert "is not a time" in run("consume", topic, "--from", "yesterday", code=2).err
     assert "contradict" in run("consume", topic, "--offset", "1", "--group", "g", code=2).err
     run("produce", "no-such-topic", stdin="x\n", code=3)
-    run("consume", "no-such-topic", code=3)
+    assert "tierlog topic create NAME" in run("consume", "no-such-topic", code=3).err
 
 
 def test_a_record_that_is_too_large(run, topic: str) -> None:  # type: ignore[no-untyped-def]

@@ -1,12 +1,16 @@
 """What `pip install .` brings: all our packages, their data, the command, and nothing else."""
 
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("tierlog", "gateway", "offloader", "spark", "cold_tier", "hot_tier")
@@ -37,6 +41,29 @@ def test_the_wheel_has_every_module_and_no_test(wheel: Path) -> None:
     assert expected <= packed, sorted(expected - packed)
     assert {name.split("/")[0] for name in packed} == set(PACKAGES)
     assert "tierlog = tierlog.__main__:main" in entry_points
+
+
+def test_every_dependency_is_pinned_and_no_registry_is_named() -> None:
+    text = (ROOT / "constraints.txt").read_text()
+    assert "://" not in text
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
+    pinned = {canonicalize_name(line.partition("==")[0]) for line in lines}
+    assert sorted(needed("tierlog", {"dev"}) - pinned - {"tierlog"}) == [], "run `make constraints`"
+
+
+def needed(name: str, extras: set[str], seen: set[str] | None = None) -> set[str]:
+    """The distribution and all it brings, as installed here."""
+    seen = set() if seen is None else seen
+    seen.add(canonicalize_name(name))
+    for text in metadata.requires(name) or ():
+        requirement = Requirement(text)
+        wanted = requirement.marker is None or any(
+            requirement.marker.evaluate({"extra": extra}) for extra in (extras or {""})
+        )
+        if wanted and canonicalize_name(requirement.name) not in seen:
+            needed(requirement.name, set(requirement.extras), seen)
+    return seen
 
 
 @pytest.mark.slow

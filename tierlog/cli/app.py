@@ -57,6 +57,15 @@ def root(
     pass
 
 
+HINTS = {
+    "unknown-topic": "`tierlog topic list` shows the topics, `tierlog topic create NAME` makes one",
+    "unknown-partition": "`tierlog topic describe NAME` shows the partitions",
+    "unknown-group": "`tierlog group list` shows the groups",
+    "group-not-empty": "stop its consumers first; `tierlog group describe NAME` shows them",
+}
+"""What to do next where the node's own hint is for callers of its HTTP API."""
+
+
 def run(arguments: Sequence[str]) -> int:
     try:
         app(list(arguments), prog_name="tierlog")
@@ -64,6 +73,8 @@ def run(arguments: Sequence[str]) -> int:
         return ending.code if isinstance(ending.code, int) else 1
     except TierlogError as error:
         code = exit_code(error)
+        if isinstance(error, Refused):
+            error.hint = HINTS.get(error.kind, error.hint)
         output.report(error, code, as_json="--json" in arguments)
         return code
     except KeyboardInterrupt:

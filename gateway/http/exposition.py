@@ -16,6 +16,7 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     InfoMetricFamily,
     Metric,
+    SummaryMetricFamily,
 )
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
@@ -73,6 +74,10 @@ def _node(api: "Api") -> Iterator[Metric]:
     yield _gauge("tierlog_topics", "Topics in the cluster.", sum(1 for _ in api.node.image.topics()))
     yield _gauge("tierlog_brokers", "Brokers in the cluster.", len(api.node.image.brokers()))
     disk = api.node.logs.disk
+    flusher = api.node.logs.flusher
+    yield SummaryMetricFamily(
+        "tierlog_log_flush_seconds", "Syncs of logs to the disk.", flusher.syncs, flusher.sync_seconds
+    )
     yield _gauge("tierlog_disk_free_bytes", "Room on the data directory's disk.", disk.free_bytes)
     yield _gauge("tierlog_disk_full", "1 while writes are refused for want of room.", disk.full)
     yield _gauge("tierlog_log_open_files", "Log files that are kept open.", len(disk.files))
@@ -91,7 +96,6 @@ def _partitions(api: "Api") -> Iterator[Metric]:
     in_bytes: dict[str, int] = defaultdict(int)
     in_batches: dict[str, int] = defaultdict(int)
     out_bytes: dict[str, int] = defaultdict(int)
-    flushes = 0
     for partition in api.node.partitions:
         log = partition.log
         values = [partition.tp.topic, str(partition.tp.partition)]
@@ -103,12 +107,10 @@ def _partitions(api: "Api") -> Iterator[Metric]:
         in_bytes[partition.tp.topic] += log.appended_bytes
         in_batches[partition.tp.topic] += log.appended_batches
         out_bytes[partition.tp.topic] += partition.fetched_bytes
-        flushes += log.flushes
     yield from (start, committed, end, size, segments)
     yield _by_topic("tierlog_topic_in_bytes_total", "Bytes of record batches written.", in_bytes)
     yield _by_topic("tierlog_topic_in_batches_total", "Record batches written.", in_batches)
     yield _by_topic("tierlog_topic_out_bytes_total", "Bytes of record batches read.", out_bytes)
-    yield _counter("tierlog_log_flushes_total", "Syncs of logs to the disk.", flushes)
 
 
 def _by_topic(name: str, text: str, values: dict[str, int]) -> Metric:

@@ -87,9 +87,7 @@ BAD_EXPECTATION: Final = Kind(
     417, "bad-expectation", "The expectation cannot be met", "Leave `Expect` out, or send `Expect: 100-continue`."
 )
 OVERLOADED: Final = Kind(503, "overloaded", "Too much at once", "Try again after the time in `Retry-After`.")
-NO_ARCHIVE: Final = Kind(
-    409, "no-archive", "This node has no archive", "Start it with `tierlog serve --bucket URL`."
-)
+NO_ARCHIVE: Final = Kind(409, "no-archive", "This node has no archive", "Start it with `tierlog serve --bucket URL`.")
 NOT_READY: Final = Kind(503, "not-ready", "The node cannot serve yet", "Try again shortly.")
 STOPPING: Final = Kind(503, "stopping", "The node is stopping", "Try again on another node, or shortly.")
 INTERNAL: Final = Kind(

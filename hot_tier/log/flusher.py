@@ -7,6 +7,7 @@ all batches of that step are in it. Errors end in the log (`PartitionLog.fail`);
 
 import asyncio
 import threading
+import time
 from queue import SimpleQueue
 
 from hot_tier.log.flush_job import FlushJob
@@ -19,6 +20,8 @@ class Flusher:
         self._waiting: dict[PartitionLog, None] = {}
         self._running: set[PartitionLog] = set()
         self._scheduled = False
+        self.syncs = 0
+        self.sync_seconds = 0.0
         self._idle = asyncio.Event()
         self._idle.set()
         self._queue: SimpleQueue[tuple[PartitionLog, FlushJob] | None] = SimpleQueue()
@@ -67,10 +70,13 @@ class Flusher:
     def _work(self) -> None:
         while (task := self._queue.get()) is not None:
             log, job = task
+            began = time.perf_counter()
             job.run()
-            self._loop.call_soon_threadsafe(self._settle, log, job)
+            self._loop.call_soon_threadsafe(self._settle, log, job, time.perf_counter() - began)
 
-    def _settle(self, log: PartitionLog, job: FlushJob) -> None:
+    def _settle(self, log: PartitionLog, job: FlushJob, seconds: float) -> None:
+        self.syncs += 1
+        self.sync_seconds += seconds
         self._running.discard(log)
         log.settle_flush(job)
         self._dispatch()

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import orjson
 import pytest
@@ -57,7 +57,9 @@ async def test_dripping_headers_do_not_help(serve: Serve) -> None:
                 await asyncio.sleep(0.02)
 
         dripping = asyncio.create_task(drip())
-        assert await rest(reader) == b""
+        # What is still sent to a closed connection is answered with a reset.
+        with suppress(ConnectionResetError):
+            assert await rest(reader) == b""
         dripping.cancel()
     assert time.monotonic() - began < 3
 
@@ -266,7 +268,9 @@ async def test_any_bytes_give_an_answer_or_a_closed_connection(
             writer.write(piece)
         writer.write(b"\r\n\r\n")
         writer.write_eof()
-        answer = await rest(reader)
+        answer = b""
+        with suppress(ConnectionResetError):
+            answer = await rest(reader)
     assert answer == b"" or b"HTTP/1" in answer[:6]
     assert b"HTTP/1.1 5" not in answer
     assert (await served.get("/healthz")).status == 200

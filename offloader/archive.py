@@ -25,7 +25,7 @@ from hot_tier.record.columns import RecordColumns, iter_columns
 from hot_tier.record.crc import crc32c
 from offloader import failpoints
 
-_READ_BACK_BYTES = 8 << 20
+READ_BACK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ async def verify_segment(store: RetryingStore, layout: PartitionLayout, segment:
     ):
         found, checksum = 0, 0
         # One byte past the end is asked for too: an object that is longer than it should be is not the one.
-        while data := await store.get(key, found, min(_READ_BACK_BYTES, size + 1 - found)):
+        while data := await store.get(key, found, min(READ_BACK_BYTES, size + 1 - found)):
             checksum = crc32c(data, checksum)
             found += len(data)
             if found > size:

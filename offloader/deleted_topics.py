@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from cold_tier.catalog import Catalog
 from cold_tier.errors import CorruptObject
 from cold_tier.inventory import find_topics
 from cold_tier.layout import PartitionLayout, parse_topic_folder, topic_folder
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
+from cold_tier.objects.retrying import RetryingStore
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import DeletedTopic
 from hot_tier.cluster.store import MAX_OPERATIONS, Delete, MetadataStore
@@ -39,11 +39,10 @@ def archived_key(topic_id: TopicId, partition: int) -> str:
 
 
 class DeletedTopics:
-    def __init__(self, image: ClusterImage, metadata: MetadataStore, catalog: Catalog, grace_ms: int) -> None:
+    def __init__(self, image: ClusterImage, metadata: MetadataStore, store: RetryingStore, grace_ms: int) -> None:
         self._image = image
         self._metadata = metadata
-        self._catalog = catalog
-        self._store = catalog.store
+        self._store = store
         self._grace_ms = grace_ms
         self._done: set[TopicId] = set()
         self.turn = asyncio.Lock()
@@ -58,7 +57,7 @@ class DeletedTopics:
                     continue
                 try:
                     count += await self._remove(topic)
-                except TierlogError as error:
+                except (TierlogError, OSError) as error:
                     failed(f"{topic.name} ({topic.id}): {error}")
                     log.warning("the archive of a deleted topic is left for later", topic=topic.name, error=str(error))
                 else:
@@ -71,9 +70,6 @@ class DeletedTopics:
 
     async def _remove(self, topic: DeletedTopic) -> int:
         assert self._image.find_topic_by_id(topic.id) is None, "only what is deleted"
-        for manifest in self._catalog:
-            if manifest.snapshot.topic_id == topic.id:
-                self._catalog.drop(manifest.snapshot.layout)
         folders = await self._folders(topic)
         rows = [key for number in folders for key in await self._rows(topic, number, folders[number])]
         count = await self._delete(rows)

@@ -57,7 +57,7 @@ class Offloader:
         self._archives: dict[TopicPartition, PartitionArchive] = {}
         self._not_before: dict[TopicPartition, int] = {}
         self._described: dict[str, bytes] = {}
-        self.deleted_topics = DeletedTopics(image, metadata, catalog, settings.delete_grace_ms)
+        self.deleted_topics = DeletedTopics(image, metadata, catalog.store, settings.delete_grace_ms)
         self._next_garbage_ms = 0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -93,6 +93,8 @@ class Offloader:
         collected = Collected()
         for archive in self:
             tp = archive.partition.tp
+            if self._partitions.find(*tp) is not archive.partition:
+                continue  # Deleted, or led by another: the next round lets go of it.
             if not archive.is_open:
                 collected.failed.append(f"{tp}: {archive.last_failure or 'its manifest is not loaded yet'}")
                 continue
@@ -149,6 +151,8 @@ class Offloader:
             current = alive.get(tp)
             if current is not archive.partition or archive.leader_epoch != current.leader_epoch:
                 del self._archives[tp]
+            if current is None or current.topic.id != archive.layout.topic_id:
+                self._catalog.drop(archive.layout)
 
     async def _attend(self, partition: Partition, worker: WorkerProcess, collect: bool) -> None:
         archive = self._archives.get(partition.tp)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from itertools import groupby, pairwise
 
-from cold_tier.errors import CorruptObject, ManifestInvalid, ObjectMissing
+from cold_tier.errors import CorruptObject, ObjectMissing
 from cold_tier.format.index import read_index
 from cold_tier.inventory import ArchivedTopic, describe
 from cold_tier.layout import PartitionLayout
@@ -58,14 +58,15 @@ async def _verify_partition(store: RetryingStore, layout: PartitionLayout) -> As
         snapshot = await load_newest(store, layout)
         if snapshot is None:
             return
-        invariants.check(snapshot, None)
         manifest = Manifest(snapshot, PageCache(store))
         segments = [segment async for segment in manifest.segments(snapshot.start_offset, snapshot.end_offset)]
-    except (CorruptObject, ManifestInvalid) as error:
+    except CorruptObject as error:
         yield Finding("manifest", error.where, error.what)
         return
     yield Planned(layout.topic, layout.partition, len(segments))
     where = f"{store.url}{layout.manifest(snapshot.version)}"
+    for what in invariants.seam(snapshot):
+        yield Finding("manifest", where, what)
     for left, right in pairwise(segments):
         if left.end_offset < right.base_offset:
             yield Finding("gap", where, f"offsets {left.end_offset} to {right.base_offset - 1} are in no segment")

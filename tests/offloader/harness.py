@@ -101,7 +101,7 @@ async def archived_node(
     folder: str, settings: OffloadSettings | None = None, config: dict[str, str] | None = None, **clock_settings
 ):
     clock = clock_settings.get("clock") or Clock()
-    bucket = StoreSettings(bucket=f"file://{folder}/bucket", deadline_ms=500, attempt_ms=500)
+    bucket = StoreSettings(bucket=f"file://{folder}/bucket", deadline_ms=3000, attempt_ms=3000)
     async with AsyncExitStack() as parts:
         running = await parts.enter_async_context(running_node(os.path.join(folder, "node"), clock=clock))
         if TOPIC not in [topic.name for topic in running.node.image.topics()]:

@@ -115,13 +115,13 @@ class LogManager:
             return None
         os.unlink(path)
         sync_directory(self._data_dir)
-        return read_clean_shutdown(content, self.disk.files)
+        return read_clean_shutdown(content, self.disk.logs_directory, self.disk.files)
 
     def _write_clean_shutdown(self, states: dict[Key, LogState]) -> None:
         for state in states.values():
             if state.segments:
                 state.segments[-1].save_index()
-        replace_synced(os.path.join(self._data_dir, names.CLEAN_SHUTDOWN), write_clean_shutdown(states))
+        replace_synced(os.path.join(self._data_dir, names.CLEAN_SHUTDOWN), write_clean_shutdown(states, self.disk.logs_directory))
 
     async def _recover(self) -> None:
         loop = asyncio.get_running_loop()

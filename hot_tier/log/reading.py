@@ -151,6 +151,8 @@ def _place(slice_: FileSlice, fd: int | None) -> bool | None:
     position = segment.position_of(slice_.offset, fd)
     size = segment.size
     if position >= size:
+        if segment.lost_tail:
+            raise segment.corrupt(size)
         return False
     limit = size if slice_.end_offset >= segment.end_offset else segment.position_of(slice_.end_offset, fd)
     if position >= limit:
@@ -210,6 +212,8 @@ def _search_time(segment: Segment, fd: int, timestamp: int, start: int, end_offs
             if found is not None:
                 return found if found.offset < end_offset else None
         position += header.size
+    if segment.lost_tail:
+        raise segment.corrupt(segment.size)
     return None
 
 

@@ -428,6 +428,11 @@ class Segment:
         at = bisect_left(self.damaged, position)
         return self.damaged[at] if at < len(self.damaged) else self.size
 
+    @property
+    def lost_tail(self) -> bool:
+        """What follows the last byte is missing: its range goes on, but no bytes are there."""
+        return bool(self.damaged) and self.damaged[-1] >= self.size
+
     def corrupt(self, position: int) -> CorruptLog:
         return CorruptLog(
             f"the stored bytes from position {position} on are damaged",

@@ -5,6 +5,7 @@ no log file at all: 4,000 logs come back in a fraction of a second. It is delete
 the first write after that restart; where it is missing or damaged, every log is recovered from its own files.
 """
 
+import os
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,12 +39,12 @@ class LogState:
         return self.segments[-1].end_offset if self.segments else self.start_offset
 
 
-def write_clean_shutdown(states: Mapping[Key, LogState]) -> bytes:
+def write_clean_shutdown(states: Mapping[Key, LogState], logs_directory: str) -> bytes:
     logs = [
         {
             "topic_id": str(topic_id),
             "partition": partition,
-            "directory": state.directory,
+            "directory": os.path.relpath(state.directory, logs_directory),
             "start_offset": state.start_offset,
             "epochs": state.epochs.entries(),
             "producers": b64encode(state.producers.write(state.end_offset)).decode() if len(state.producers) else "",
@@ -57,16 +58,16 @@ def write_clean_shutdown(states: Mapping[Key, LogState]) -> bytes:
     return write_sealed_text(names.CLEAN_SHUTDOWN, [orjson.dumps(logs).decode()])
 
 
-def read_clean_shutdown(content: bytes, pool: FilePool) -> dict[Key, LogState] | None:
+def read_clean_shutdown(content: bytes, logs_directory: str, pool: FilePool) -> dict[Key, LogState] | None:
     """None if the file is not whole: then nothing in it counts."""
     lines = read_sealed_text(names.CLEAN_SHUTDOWN, content)
     if lines is None:
         return None
-    return {(UUID(log["topic_id"]), log["partition"]): _state(log, pool) for log in orjson.loads(lines[0])}
+    return {(UUID(log["topic_id"]), log["partition"]): _state(log, logs_directory, pool) for log in orjson.loads(lines[0])}
 
 
-def _state(log: dict[str, Any], pool: FilePool) -> LogState:
-    state = LogState(log["directory"], [], log["start_offset"], LeaderEpochs(log["epochs"]))
+def _state(log: dict[str, Any], logs_directory: str, pool: FilePool) -> LogState:
+    state = LogState(os.path.join(logs_directory, log["directory"]), [], log["start_offset"], LeaderEpochs(log["epochs"]))
     for *seal, created_ms, damaged in log["segments"]:
         segment = Segment.from_seal(pool, state.directory, Seal(*seal), DEFAULT_INDEX_INTERVAL)
         segment.created_ms = created_ms

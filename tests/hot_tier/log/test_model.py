@@ -180,10 +180,10 @@ class LogMachine(RuleBasedStateMachine):
         if not state.segments:
             return
         state.segments[-1].save_index()
-        content = write_clean_shutdown({(TOPIC_ID, 0): state})
+        content = write_clean_shutdown({(TOPIC_ID, 0): state}, self.log._disk.logs_directory)
         release(self.log)
         disk = Disk(self.data_dir, SETTINGS)
-        states = read_clean_shutdown(content, disk.files)
+        states = read_clean_shutdown(content, disk.logs_directory, disk.files)
         assert states is not None
         self.log = PartitionLog(disk, TP, TOPIC_ID, CONFIG, states[TOPIC_ID, 0])
         assert len(disk.files) == 0

@@ -1,0 +1,155 @@
+"""A disk that refuses: no torn batch stays, nothing is acknowledged that is not there, a failed sync is final."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from hot_tier.errors import DiskFull, StorageFailure
+from hot_tier.log.config import TopicConfig
+from hot_tier.log.partition_log import PartitionLog
+from tests.hot_tier.log.support import append, batch, open_log, read_all, release, reopen_after_kill
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, name: str, code: int, *, written: int = 0) -> None:
+    """`os.<name>` fails from now on; `pwrite` takes `written` bytes first."""
+    pwrite = os.pwrite
+    taken = False
+
+    def refuse(fd: int, *arguments: object) -> int:
+        nonlocal taken
+        if name == "pwrite" and written and not taken:
+            taken = True
+            data, position = arguments
+            return pwrite(fd, memoryview(data)[:written], position)  # type: ignore[arg-type]
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, name, refuse)
+
+
+def values(log: PartitionLog) -> list[bytes | None]:
+    return [record.value for record in read_all(log)]
+
+
+@pytest.mark.parametrize("written", [0, 1, 30, 61, 65])
+def test_a_write_without_room_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(b"before"))
+    with monkeypatch.context() as patch:
+        fail(patch, "pwrite", errno.ENOSPC, written=written)
+        with pytest.raises(DiskFull):
+            append(log, batch(b"refused"))
+    assert os.path.getsize(log.segments()[0].path) == log.size_bytes
+    with pytest.raises(DiskFull):
+        append(log, batch(b"still refused"))
+    log._disk.look_at_room()
+    assert append(log, batch(b"after")).base_offset == 1
+    assert values(log) == [b"before", b"after"]
+    log, recovered = reopen_after_kill(log)
+    assert recovered.cut_bytes == 0
+    assert values(log) == [b"before", b"after"]
+    release(log)
+
+
+def test_a_short_write_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path)
+    pwrite = os.pwrite
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", lambda fd, data, position: pwrite(fd, memoryview(data)[:7], position))
+        append(log, batch(b"in many parts"))
+    append(log, batch(b"whole"))
+    assert values(log) == [b"in many parts", b"whole"]
+    release(log)
+
+
+def test_a_refused_write_keeps_the_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(b"0", producer=1, epoch=0, sequence=0))
+    with monkeypatch.context() as patch:
+        fail(patch, "pwrite", errno.ENOSPC)
+        with pytest.raises(DiskFull):
+            append(log, batch(b"1", producer=1, epoch=0, sequence=1))
+    log._disk.look_at_room()
+    again = append(log, batch(b"1", producer=1, epoch=0, sequence=1))
+    assert (again.base_offset, again.duplicate) == (1, False)
+    release(log)
+
+
+def test_a_write_that_cannot_be_undone_ends_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(b"before"))
+    with monkeypatch.context() as patch:
+        fail(patch, "pwrite", errno.EIO, written=10)
+        fail(patch, "ftruncate", errno.EIO)
+        with pytest.raises(StorageFailure):
+            append(log, batch(b"refused"))
+    with pytest.raises(StorageFailure):
+        append(log, batch(b"also refused"))
+    assert values(log) == [b"before"]
+    log, recovered = reopen_after_kill(log)
+    assert recovered.cut_bytes == 10
+    assert values(log) == [b"before"]
+    release(log)
+
+
+def test_a_failed_sync_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(b"synced"))
+    log.flush()
+    append(log, batch(b"lost?"))
+    told: list[object] = []
+    log.flush_listener = lambda: told.append(log.failure)
+    with monkeypatch.context() as patch:
+        fail(patch, "fdatasync", errno.EIO)
+        with pytest.raises(StorageFailure):
+            log.flush()
+    assert told == [log.failure]
+    assert log.flushed_offset == 1
+    assert not log.needs_flush
+    with pytest.raises(StorageFailure):
+        log.flush()
+    with pytest.raises(StorageFailure):
+        append(log, batch(b"refused"))
+    assert values(log) == [b"synced", b"lost?"]
+    release(log)
+
+
+def test_below_the_reserve_writes_are_refused_and_reads_go_on(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(b"before"))
+    disk = log._disk
+    disk.settings = type(disk.settings)(min_free_bytes=1 << 62)
+    disk.look_at_room()
+    with pytest.raises(DiskFull) as caught:
+        append(log, batch(b"refused"))
+    assert "reserve" in caught.value.what
+    assert values(log) == [b"before"]
+    disk.settings = type(disk.settings)(min_free_bytes=0)
+    disk.look_at_room()
+    append(log, batch(b"after"))
+    release(log)
+
+
+def test_a_segment_that_cannot_be_made_refuses_the_write_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path, TopicConfig(segment_bytes=1024))
+    append(log, batch(b"x" * 900))
+    with monkeypatch.context() as patch:
+        fail(patch, "open", errno.EMFILE)
+        with pytest.raises(StorageFailure):
+            append(log, batch(b"y" * 900))
+    assert append(log, batch(b"y" * 900)).base_offset == 1
+    assert values(log) == [b"x" * 900, b"y" * 900]
+    release(log)
+
+
+def test_a_read_error_is_a_storage_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(b"a"))
+    slice_ = log.locate(0, 100, 1)
+    assert slice_ is not None
+    with monkeypatch.context() as patch:
+        fail(patch, "preadv", errno.EIO)
+        with pytest.raises(StorageFailure):
+            log.read_now(slice_)
+    release(log)

@@ -176,6 +176,7 @@ class PartitionDescription(Reply):
     isr: list[int]
     log_start_offset: int | None = Field(description="Null, as the members below, on a node that does not lead it.")
     high_watermark: int | None
+    last_stable_offset: int | None = Field(description="Where a read ends: below it every record is committed.")
     log_end_offset: int | None
     size_bytes: int | None
     segments: int | None

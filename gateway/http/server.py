@@ -75,8 +75,8 @@ class Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """What is not HTTP, or failed outside every handler, as a problem; the connection is closed."""
-        if request.writer.output_size > 0:
-            raise ConnectionError("the response has begun already")
+        if request.writer.output_size > 0 or isinstance(exc, ConnectionError):
+            raise ConnectionError("the response has begun already, or nobody is there to read it") from exc
         if status >= 500:
             _log.error("request failed", exc_info=exc)
             return respond(Problem(INTERNAL, "the request failed", close=True), request.path)

@@ -51,7 +51,13 @@ class HttpSettings:
         default=16 * 1024 * 1024,
         metadata={"doc": "Most bytes of record batches behind one JSON answer, whatever was asked."},
     )
-    max_wait_ms: int = field(default=60_000, metadata={"doc": "Longest time that `wait_ms` may ask for."})
+    max_wait_ms: int = field(
+        default=8_000,
+        metadata={
+            "doc": "Longest time that `wait_ms` may ask for; below the ten seconds after which many clients and proxies "
+            "take an unanswered request for lost."
+        },
+    )
     max_deliveries: int = field(
         default=5,
         metadata={

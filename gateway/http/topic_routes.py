@@ -123,12 +123,22 @@ def _partition(api: Api, topic: Topic, index: int, state: PartitionState) -> Par
         measured: dict[str, int | None] = {
             "log_start_offset": log.log_start_offset,
             "high_watermark": partition.high_watermark,
+            "last_stable_offset": partition.last_stable_offset,
             "log_end_offset": log.log_end_offset,
             "size_bytes": log.size_bytes,
             "segments": log.segment_count,
         }
     except NotLeader:
-        measured = dict.fromkeys(("log_start_offset", "high_watermark", "log_end_offset", "size_bytes", "segments"))
+        measured = dict.fromkeys(
+            (
+                "log_start_offset",
+                "high_watermark",
+                "last_stable_offset",
+                "log_end_offset",
+                "size_bytes",
+                "segments",
+            )
+        )
     return PartitionDescription(
         partition=index,
         leader=None if state.leader == NO_NODE else state.leader,

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.http.problems import Problem
 from gateway.http.read_routes import choose_media
-from tests.gateway.http.conftest import Served, until
+from tests.gateway.http.conftest import Serve, Served, until
 
 READ = "/api/v1/topics/orders/partitions/0/messages"
 BATCH = "/api/v1/topics/orders/messages/batch"
@@ -178,7 +178,8 @@ async def test_a_long_poll_ends_when_its_topic_does(served: Served) -> None:
     assert (reply.status, reply.problem) == (404, "unknown-topic")
 
 
-async def test_a_long_poll_ends_when_its_client_does(served: Served) -> None:
+async def test_a_long_poll_ends_when_its_client_does(serve: Serve) -> None:
+    served = await serve(max_wait_ms=60_000)
     await served.make_topic("orders")
     poll = asyncio.create_task(served.messages("orders", wait_ms=50_000))
     await until(lambda: served.api.metrics.long_polls == 1)

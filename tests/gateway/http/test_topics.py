@@ -34,6 +34,7 @@ async def test_a_topic_is_made_and_described(served: Served) -> None:
             "isr": [0],
             "log_start_offset": 0,
             "high_watermark": 0,
+            "last_stable_offset": 0,
             "log_end_offset": 0,
             "size_bytes": 0,
             "segments": 0,

@@ -30,6 +30,7 @@ from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.errors import InvalidConfig, SettingsError
 from hot_tier.log.config import TOPIC_SETTINGS, TopicConfig, parse_topic_config
 from hot_tier.log.settings import LogSettings
+from offloader.cost import CostSettings
 from offloader.settings import OffloadSettings
 
 ENVIRONMENT_PREFIX: Final = "TIERLOG_"
@@ -55,6 +56,7 @@ class Settings:
     store: StoreSettings = field(default_factory=StoreSettings)
     archive: OffloadSettings = field(default_factory=OffloadSettings)
     cache: ColdReadSettings = field(default_factory=ColdReadSettings)
+    cost: CostSettings = field(default_factory=CostSettings)
     topic: TopicConfig = field(default_factory=TopicConfig)
 
 

@@ -45,6 +45,7 @@ SECTIONS = {
     "store": "The bucket",
     "archive": "Archiving into the bucket",
     "cache": "Reading from the bucket",
+    "cost": "Prices for `tierlog cost`",
     "topic": "Topics",
 }
 

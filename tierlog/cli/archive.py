@@ -52,9 +52,9 @@ def status(
     json: Json = False,
 ) -> None:
     if bucket is None:
-        found = list(_node_status(server, topics or ()))
+        found = list(node_status(server, topics or ()))
     else:
-        found = asyncio.run(_bucket_status(_settings(bucket, s3_endpoint), topics or ()))
+        found = asyncio.run(bucket_status(bucket_settings(bucket, s3_endpoint), topics or ()))
     if json:
         output.print_json(found)
         return
@@ -82,7 +82,7 @@ def status(
             output.note(f"{each['topic']}-{each['partition']}: archiving fails: {each['last_failure']}")
 
 
-def _node_status(server: str, topics: Sequence[str]) -> Iterator[dict[str, Any]]:
+def node_status(server: str, topics: Sequence[str]) -> Iterator[dict[str, Any]]:
     with Client(server) as client:
         names = topics or [each["name"] for each in client.get(path("topics"))["topics"] if not each["internal"]]
         for name in names:
@@ -96,13 +96,13 @@ def _without_segments(topic: str, topic_id: str, partition: dict[str, Any]) -> d
     return {"topic": topic, "id": topic_id, **rest}
 
 
-async def _bucket_status(settings: "Settings", topics: Sequence[str]) -> list[dict[str, Any]]:
+async def bucket_status(settings: "Settings", topics: Sequence[str]) -> list[dict[str, Any]]:
     from cold_tier.manifest.reader import load_newest
     from cold_tier.reports import ArchivedRange, PartitionStatus
     from gateway.http.archive_schemas import PartitionArchiveDocument
 
     shown = []
-    async with _opened(settings) as store:
+    async with opened(settings) as store:
         for topic in await _find(store, topics):
             for layout in topic.layouts:
                 snapshot = await load_newest(store, layout)
@@ -141,7 +141,7 @@ def verify(
     if bucket is None:
         lines = _node_verification(server, topics or ())
     else:
-        lines = _in_step(_bucket_verification(_settings(bucket, s3_endpoint), topics or ()))
+        lines = _in_step(_bucket_verification(bucket_settings(bucket, s3_endpoint), topics or ()))
     with output.progress("verify", None) as advance:
         done = 0
         for line in lines:
@@ -186,7 +186,7 @@ async def _bucket_verification(settings: "Settings", topics: Sequence[str]) -> A
     from gateway.http.archive_routes import verification_lines
     from offloader.verify import verify as verify_bucket
 
-    async with _opened(settings) as store:
+    async with opened(settings) as store:
         events = verify_bucket(store, await _find(store, topics))
         async for line in verification_lines(await anext(events, None), events):
             yield line.model_dump()
@@ -233,7 +233,7 @@ def gc(
         if collected["failed"]:
             raise typer.Exit(1)
         return
-    found = asyncio.run(_bucket_garbage(_settings(bucket, s3_endpoint), topics or (), delete=offline))
+    found = asyncio.run(_bucket_garbage(bucket_settings(bucket, s3_endpoint), topics or (), delete=offline))
     total = sum(each.bytes for each in found)
     if json:
         objects = [{"kind": each.kind, "object": each.key, "bytes": each.bytes} for each in found]
@@ -252,7 +252,7 @@ async def _bucket_garbage(settings: "Settings", topics: Sequence[str], *, delete
     from tierlog.broker import now_ms
 
     found: list[Garbage] = []
-    async with _opened(settings) as store:
+    async with opened(settings) as store:
         lives: dict[tuple[str, int], list[Any]] = {}
         for topic in await _find(store, topics):
             for layout in topic.layouts:
@@ -290,7 +290,7 @@ def restore(
         with Client(server, timeout_s=LONG_S) as client:
             documents = client.post(path("archive", "restore"), {"topics": names, "config": settings})["topics"]
     else:
-        documents = asyncio.run(_restore(_settings(bucket, s3_endpoint, data_dir), names, settings))
+        documents = asyncio.run(_restore(bucket_settings(bucket, s3_endpoint, data_dir=data_dir), names, settings))
     if json:
         output.print_json({"topics": documents})
     else:
@@ -328,7 +328,9 @@ async def _restore(settings: "Settings", names: Sequence[str], config: dict[str,
 # The bucket alone
 
 
-def _settings(bucket: str, s3_endpoint: str | None, data_dir: str | None = None) -> "Settings":
+def bucket_settings(
+    bucket: str, s3_endpoint: str | None, *, data_dir: str | None = None, config: str | None = None
+) -> "Settings":
     from tierlog.settings import Given, load_settings
 
     flags = [Given("store.bucket", bucket, "--bucket")]
@@ -336,11 +338,11 @@ def _settings(bucket: str, s3_endpoint: str | None, data_dir: str | None = None)
         flags.append(Given("store.s3_endpoint", s3_endpoint, "--s3-endpoint"))
     if data_dir is not None:
         flags.append(Given("log.data_dir", data_dir, "--data-dir"))
-    return load_settings(environment=os.environ, flags=flags)
+    return load_settings(config=config, environment=os.environ, flags=flags)
 
 
 @asynccontextmanager
-async def _opened(settings: "Settings") -> AsyncIterator["RetryingStore"]:
+async def opened(settings: "Settings") -> AsyncIterator["RetryingStore"]:
     from cold_tier.objects.open import open_store
 
     store = open_store(settings.store)

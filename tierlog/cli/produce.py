@@ -67,7 +67,7 @@ def produce(
         advance = stack.enter_context(output.progress(f"produce to {topic}", None))
         try:
             for part in _batches(_completed(messages, given, headers), batch):
-                _send(client, topic, part, sent)
+                send(client, topic, part, sent)
                 sent += len(part)
                 requests += 1
                 advance(len(part))
@@ -122,9 +122,10 @@ def _batches(messages: Iterable[records.Message], most: int) -> Iterator[list[st
         yield part
 
 
-def _send(client: Client, topic: str, part: list[str], before: int) -> None:
+def send(client: Client, topic: str, part: list[str], before: int) -> list[dict[str, Any]]:
+    """Encoded messages, all of them; where each lies. `before` counts those sent earlier, for what a refusal says."""
     document = f'{{"messages":[{",".join(part)}]}}'.encode()
-    results = client.post(path("topics", topic, "messages", "batch"), document)["results"]
+    results: list[dict[str, Any]] = client.post(path("topics", topic, "messages", "batch"), document)["results"]
     refused = [(index, each["error"]) for index, each in enumerate(results) if "error" in each]
     if refused:
         index, problem = refused[0]
@@ -133,6 +134,7 @@ def _send(client: Client, topic: str, part: list[str], before: int) -> None:
             where=topic,
             hint=f"{problem['hint']} {before + len(part) - len(refused)} records are stored.",
         )
+    return results
 
 
 def _header(text: str) -> dict[str, str]:

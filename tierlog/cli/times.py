@@ -33,6 +33,13 @@ def parse_time(text: str, now_ms: int) -> int:
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
 
 
+def parse_duration(text: str) -> int:
+    """Milliseconds of `30d`, `90m`, `12h`."""
+    if found := _RELATIVE.fullmatch(f"-{text}"):
+        return int(found[1]) * _UNIT_MS[found[2]]
+    raise NotATime(f"{text!r} is not a length of time", hint="write 30d (also ms, s, m, h, w)")
+
+
 def show_time(ms: int) -> str:
     """UTC with milliseconds; what `parse_time` reads back."""
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

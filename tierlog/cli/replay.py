@@ -1,0 +1,389 @@
+"""`tierlog replay`: a range of a topic, from either tier, to a topic, a file or standard output.
+
+The range is fixed when a replay begins: times become offsets, open ends become the end of that moment. Partitions are
+read a page at a time in turn; order holds within each. Key, value, headers and timestamp stay as they are, and to a
+topic, the partition too.
+
+Resuming needs a state file (`--state`; with `--output` it is `FILE.state` by itself). It is written after each page
+that reached its destination. A page may have arrived without being noted: a file is cut back to the noted size, and a
+target topic is read behind the noted offset and what already lies there is not sent again.
+"""
+
+import json as jsonlib
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, BinaryIO, Protocol
+
+import typer
+
+from hot_tier.errors import TierlogError, UnknownPartition
+from tierlog.cli import output, records
+from tierlog.cli.options import DEFAULT_SERVER, Json, Server, TopicName
+from tierlog.cli.produce import BATCH_BYTES, send
+from tierlog.cli.times import parse_time
+from tierlog.client import Client, path
+
+PAGE = 5_000
+PAGE_BYTES = 4 << 20
+VERSION = 1
+
+
+class StateMismatch(TierlogError):
+    """The state file belongs to another replay."""
+
+
+class NothingThere(TierlogError):
+    """A page without records that does not move on either."""
+
+
+@dataclass(slots=True)
+class Part:
+    """One partition's share: [next_offset, end_offset) is still to be done."""
+
+    partition: int
+    next_offset: int
+    end_offset: int
+    target_offset: int = 0
+    """To a topic: where the next record will lie there, if nobody else writes."""
+
+
+@dataclass(slots=True)
+class State:
+    topic_id: str
+    target: str
+    parts: list[Part]
+    records: int = 0
+    bytes: int = 0
+    """Written to the file so far."""
+    version: int = VERSION
+
+    def save(self, name: str) -> None:
+        with open(f"{name}.tmp", "w") as file:
+            jsonlib.dump(asdict(self), file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{name}.tmp", name)
+
+
+def load_state(name: str, topic_id: str, target: str) -> State | None:
+    try:
+        with open(name) as file:
+            found = jsonlib.load(file)
+        state = State(**{**found, "parts": [Part(**part) for part in found["parts"]]})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise StateMismatch(f"is not the state of a replay: {error}", where=name) from None
+    if (state.topic_id, state.target, state.version) != (topic_id, target, VERSION):
+        raise StateMismatch(
+            f"belongs to a replay of topic id {state.topic_id} to {state.target}",
+            where=name,
+            hint="delete it to begin anew, or name another with --state",
+        )
+    return state
+
+
+class Target(Protocol):
+    def resume(self, state: State) -> None:
+        """Before the first page of a run that goes on where another stopped."""
+        ...
+
+    def write(self, messages: Sequence[Mapping[str, Any]], part: Part, state: State) -> None: ...
+
+
+@dataclass(slots=True)
+class Lines:
+    """NDJSON as `consume --json` writes it."""
+
+    topic: str
+    stream: BinaryIO
+
+    def resume(self, state: State) -> None:
+        if self.stream.seekable():
+            self.stream.seek(state.bytes)
+            self.stream.truncate()
+
+    def write(self, messages: Sequence[Mapping[str, Any]], part: Part, state: State) -> None:
+        text = "".join(records.as_json(each, self.topic, part.partition) + "\n" for each in messages)
+        data = text.encode()
+        self.stream.write(data)
+        self.stream.flush()
+        state.bytes += len(data)
+
+
+@dataclass(slots=True)
+class IntoTopic:
+    source: Client
+    client: Client
+    topic: str
+    target: str
+
+    def resume(self, state: State) -> None:
+        for part in state.parts:
+            while part.next_offset < part.end_offset:
+                stored = _page(self.client, self.target, part.partition, part.target_offset, PAGE)["messages"]
+                if not stored:
+                    break
+                sent = _page(self.source, self.topic, part.partition, part.next_offset, len(stored))["messages"]
+                sent = [each for each in sent if each["offset"] < part.end_offset]
+                same = 0
+                while same < min(len(sent), len(stored)) and _content(sent[same]) == _content(stored[same]):
+                    same += 1
+                if same == 0:
+                    break
+                state.records += same
+                part.next_offset = sent[same - 1]["offset"] + 1
+                part.target_offset = stored[same - 1]["offset"] + 1
+                if same < len(stored):
+                    break
+
+    def write(self, messages: Sequence[Mapping[str, Any]], part: Part, state: State) -> None:
+        waiting: list[str] = []
+        size = sent = 0
+        for each in messages:
+            text = jsonlib.dumps(_as_new(each, part))
+            if waiting and size + len(text) > BATCH_BYTES:
+                sent += self._send(waiting, part, state.records + sent)
+                waiting, size = [], 0
+            waiting.append(text)
+            size += len(text)
+        self._send(waiting, part, state.records + sent)
+
+    def _send(self, messages: list[str], part: Part, before: int) -> int:
+        results = send(self.client, self.target, messages, before)
+        part.target_offset = results[-1]["offset"] + 1
+        return len(messages)
+
+
+def _content(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in message.items() if name != "offset"}
+
+
+def _as_new(message: Mapping[str, Any], part: Part) -> dict[str, Any]:
+    new = {name: value for name, value in message.items() if name not in ("offset", "value", "timestamp")}
+    new["partition"] = part.partition
+    new["value"] = message["value"]
+    if message["value"] is not None:
+        new["value_encoding"] = "base64"
+    if message["timestamp"] >= 0:
+        new["timestamp"] = message["timestamp"]
+    return new
+
+
+@dataclass(slots=True)
+class Pace:
+    """Holds a replay to its rates: sleeps until what was done would have taken its time."""
+
+    records_per_second: float
+    bytes_per_second: float
+    began: float = field(default_factory=time.monotonic)
+    records: int = 0
+    bytes: int = 0
+
+    def page(self) -> int:
+        """How many records to ask for: a quarter of a second's worth, so that a low rate is smooth."""
+        return max(1, min(PAGE, int(self.records_per_second / 4))) if self.records_per_second else PAGE
+
+    def page_bytes(self) -> int:
+        return max(1, min(PAGE_BYTES, int(self.bytes_per_second / 4))) if self.bytes_per_second else PAGE_BYTES
+
+    def wait(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        self.records += len(messages)
+        self.bytes += sum(len(each["value"] or "") * 3 // 4 + len(each["key"] or "") for each in messages)
+        due = self.began
+        if self.records_per_second:
+            due = max(due, self.began + self.records / self.records_per_second)
+        if self.bytes_per_second:
+            due = max(due, self.began + self.bytes / self.bytes_per_second)
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
+def register(app: typer.Typer) -> None:
+    app.command("replay", help="Copy a range of a topic to a topic, a file or standard output; can be resumed.")(replay)
+
+
+def replay(
+    topic: TopicName,
+    to_topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Into this topic, which has as many partitions or more.")
+    ] = None,
+    to_server: Annotated[
+        str | None, typer.Option(metavar="URL", help="The node that has it. [default: --server]")
+    ] = None,
+    output_: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Into this file, a JSON object per line.")
+    ] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option(min=0, metavar="N", help="Only this partition; may be repeated. [default: all]")
+    ] = None,
+    offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="From this offset on.")] = None,
+    end_offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="Up to this offset, exclusive.")] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="From this time on: -1h, 2026-03-01T08:00:00Z.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(metavar="TIME", help="Up to this time, exclusive.")] = None,
+    state: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Where to keep how far it got. [default: FILE.state of --output]")
+    ] = None,
+    records_per_second: Annotated[float, typer.Option(min=0, metavar="N", help="At most; 0 sets no limit.")] = 0,
+    bytes_per_second: Annotated[
+        float, typer.Option(min=0, metavar="N", help="Of keys and values, at most; 0 sets no limit.")
+    ] = 0,
+    server: Server = DEFAULT_SERVER,
+    json: Json = False,
+) -> None:
+    if to_topic is not None and output_ is not None:
+        raise typer.BadParameter("--to-topic and --output contradict each other: give one")
+    if (offset is not None and from_ is not None) or (end_offset is not None and to is not None):
+        raise typer.BadParameter("an end of the range is a time or an offset, not both")
+    if to_topic is not None and to_server in (None, server) and to_topic == topic:
+        raise typer.BadParameter("a topic cannot be replayed into itself")
+    state_file = state or (None if output_ is None else f"{output_}.state")
+    began = time.monotonic()
+    with Client(server) as source, Client(to_server or server) as client:
+        described = source.get(path("topics", topic))
+        target = f"topic {to_topic}" if to_topic else output_ or "standard output"
+        known = None if state_file is None else load_state(state_file, described["id"], target)
+        if known is None:
+            now_ms = int(time.time() * 1000)
+            parts = _parts(
+                source,
+                described,
+                partition,
+                (offset, None if from_ is None else parse_time(from_, now_ms)),
+                (end_offset, None if to is None else parse_time(to, now_ms)),
+            )
+            current = State(described["id"], target, parts)
+        else:
+            current = known
+        destination: Target
+        if to_topic is not None:
+            _match_partitions(client, to_topic, current, fresh=known is None)
+            destination = IntoTopic(source, client, topic, to_topic)
+        elif output_ is not None:
+            destination = Lines(topic, _open_output(output_, fresh=known is None))
+        else:
+            destination = Lines(topic, sys.stdout.buffer)
+        if known is not None:
+            destination.resume(current)
+        if state_file is not None:
+            current.save(state_file)
+        before = current.records
+        try:
+            _run(source, topic, current, destination, state_file, Pace(records_per_second, bytes_per_second))
+        except KeyboardInterrupt:
+            again = f"; run it again to go on ({state_file})" if state_file else ""
+            output.note(f"interrupted after {current.records:,} records{again}")
+            raise typer.Exit(130) from None
+    if state_file is not None:
+        os.unlink(state_file)
+    summary = {
+        "topic": topic,
+        "target": target,
+        "records": current.records,
+        "resumed_after": before,
+        "seconds": round(time.monotonic() - began, 3),
+    }
+    if json and (to_topic is not None or output_ is not None):
+        output.print_json(summary)
+    else:
+        output.note(f"{current.records:,} records of {topic} to {target} in {summary['seconds']:.1f} s")
+
+
+def _run(client: Client, topic: str, state: State, target: Target, state_file: str | None, pace: Pace) -> None:
+    total = sum(part.end_offset - part.next_offset for part in state.parts)
+    with output.progress(f"replay {topic}", total) as advance:
+        waiting = [part for part in state.parts if part.next_offset < part.end_offset]
+        while waiting:
+            for part in waiting:
+                page = _page(client, topic, part.partition, part.next_offset, pace.page(), pace.page_bytes())
+                messages = [each for each in page["messages"] if each["offset"] < part.end_offset]
+                if messages:
+                    target.write(messages, part, state)
+                following = min(page["next_offset"], part.end_offset)
+                if following <= part.next_offset:
+                    raise NothingThere(
+                        f"offset {part.next_offset} cannot be read, though the partition ends at {part.end_offset}",
+                        where=f"{topic}-{part.partition}",
+                        hint="run it again; if it stays, look at the partition with `tierlog topic describe`",
+                    )
+                advance(following - part.next_offset)
+                part.next_offset = following
+                state.records += len(messages)
+                if state_file is not None:
+                    state.save(state_file)
+                pace.wait(messages)
+            waiting = [part for part in waiting if part.next_offset < part.end_offset]
+
+
+def _page(
+    client: Client, topic: str, partition: int, offset: int, limit: int, max_bytes: int = PAGE_BYTES
+) -> dict[str, Any]:
+    address = path("topics", topic, "partitions", partition, "messages")
+    found: dict[str, Any] = client.get(address, offset=offset, limit=limit, max_bytes=max_bytes)
+    return found
+
+
+Bound = tuple[int | None, int | None]
+"""An offset or a time in milliseconds."""
+
+
+def _parts(
+    client: Client, described: Mapping[str, Any], wanted: Sequence[int] | None, start: Bound, end: Bound
+) -> list[Part]:
+    topic = described["name"]
+    partitions = {each["partition"]: each for each in described["partitions"]}
+    for number in wanted or ():
+        if number not in partitions:
+            raise UnknownPartition(
+                f"there is no partition {number}", where=topic, hint=f"it has the partitions 0 to {len(partitions) - 1}"
+            )
+    parts = []
+    for number in wanted or partitions:
+        each = partitions[number]
+        first = max(each["log_start_offset"], _offset_of(client, topic, number, start) or 0)
+        last = each["high_watermark"]
+        bound = _offset_of(client, topic, number, end)
+        if bound is not None:
+            last = min(last, bound)
+        parts.append(Part(number, first, max(first, last)))
+    return parts
+
+
+def _offset_of(client: Client, topic: str, partition: int, bound: Bound) -> int | None:
+    offset, time_ms = bound
+    if time_ms is None:
+        return offset
+    address = path("topics", topic, "partitions", partition, "messages")
+    query: dict[str, Any] = {"from": time_ms, "limit": 1}
+    page = client.get(address, **query)
+    found: int = page["messages"][0]["offset"] if page["messages"] else page["next_offset"]
+    return found
+
+
+def _match_partitions(client: Client, target: str, state: State, *, fresh: bool) -> None:
+    partitions = client.get(path("topics", target))["partitions"]
+    missing = [part.partition for part in state.parts if part.partition >= len(partitions)]
+    if missing:
+        raise UnknownPartition(
+            f"it has {len(partitions)} partitions, the replay needs {max(missing) + 1}",
+            where=target,
+            hint=f"`tierlog topic alter {target} --partitions {max(missing) + 1}` adds them",
+        )
+    if fresh:
+        for part in state.parts:
+            part.target_offset = partitions[part.partition]["high_watermark"]
+
+
+def _open_output(name: str, *, fresh: bool) -> BinaryIO:
+    try:
+        return open(name, "xb" if fresh else "r+b")
+    except OSError as error:
+        raise StateMismatch(
+            f"cannot be written: {error.strerror}",
+            where=name,
+            hint="it must not exist yet, or there must be a state file beside it",
+        ) from None

@@ -18,7 +18,7 @@ import typer
 
 from cold_tier.errors import StoreMisconfigured, StoreUnavailable
 from hot_tier.errors import SettingsError, TierlogError, TopicExists, UnknownPartition, UnknownTopic
-from tierlog.cli import archive, consume, demo, groups, output, produce, serve, topics
+from tierlog.cli import archive, consume, cost, demo, groups, output, produce, replay, serve, topics
 from tierlog.cli.records import BadInput
 from tierlog.cli.times import NotATime
 from tierlog.client import BadServer, Refused, ServerUnreachable
@@ -36,7 +36,9 @@ topics.register(app)
 produce.register(app)
 consume.register(app)
 groups.register(app)
+replay.register(app)
 archive.register(app)
+cost.register(app)
 demo.register(app)
 
 

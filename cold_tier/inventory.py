@@ -9,7 +9,7 @@ from uuid import UUID
 import orjson
 
 from cold_tier.errors import CorruptObject
-from cold_tier.layout import ROOT, PartitionLayout, parse_topic_folder
+from cold_tier.layout import ROOT, PartitionLayout, parse_topic_folder, topic_descriptions, topic_folder
 from cold_tier.objects.retrying import RetryingStore
 from hot_tier.ids import PartitionId
 
@@ -38,11 +38,13 @@ class ArchivedTopic:
 
 async def find_topics(store: RetryingStore, topic: str | None = None) -> list[ArchivedTopic]:
     """Every topic with something archived, in the order of names; only `topic`, in all its lives, if given."""
+    if topic is not None:
+        return await _find_lives(store, topic)
     partitions: dict[tuple[str, UUID], set[int]] = {}
     descriptions: dict[tuple[str, UUID], str] = {}
     async for info in store.list(ROOT):
         parsed = parse_topic_folder(info.key)
-        if parsed is None or topic not in (None, parsed[0]):
+        if parsed is None:
             continue
         key, folder = (parsed[0], parsed[1]), parsed[2].split("/")
         found = partitions.setdefault(key, set())
@@ -60,6 +62,30 @@ async def find_topics(store: RetryingStore, topic: str | None = None) -> list[Ar
         )
         for (name, topic_id), numbers in sorted(partitions.items())
     ]
+
+
+async def _find_lives(store: RetryingStore, topic: str) -> list[ArchivedTopic]:
+    """Folder by folder: what else the bucket holds, however much, is not listed."""
+    lives = []
+    for name in sorted(await store.folders(ROOT)):
+        parsed = parse_topic_folder(f"{ROOT}{name}/")
+        if parsed is None or parsed[0] != topic:
+            continue
+        topic_id = parsed[1]
+        numbers = [each for each in await store.folders(topic_folder(topic, topic_id)) if each.isdecimal()]
+        layouts = [PartitionLayout(topic, topic_id, PartitionId(number)) for number in sorted(map(int, numbers))]
+        published = await asyncio.gather(*(_first_key(store, layout.manifest_folder) for layout in layouts))
+        description = await _first_key(store, topic_descriptions(topic, topic_id))
+        held = tuple(layout for layout, key in zip(layouts, published, strict=True) if key is not None)
+        if held or description is not None:
+            lives.append(ArchivedTopic(topic, topic_id, held, description))
+    return lives
+
+
+async def _first_key(store: RetryingStore, folder: str) -> str | None:
+    """Names count down: the first is the newest."""
+    first = await anext(aiter(store.list(folder)), None)
+    return None if first is None else first.key
 
 
 async def describe(store: RetryingStore, topic: ArchivedTopic) -> TopicDescription:

@@ -5,6 +5,7 @@
     _tierlog/<topic>.<topic id>/<n>/manifest/<~epoch>-<~sequence>.manifest    which segments exist: the truth
     _tierlog/<topic>.<topic id>/<n>/pages/<base offset>-<uuid>.page           closed parts of manifests
     _tierlog/<topic>.<topic id>/topic/<~version>.json          the topic itself, to restore it from the bucket alone
+    _tierlog/<topic>.<topic id>/pins/<name>.json               jobs that hold retention while they run
 
 `stem` is `<base offset, 20 digits>-<leader epoch>-<uuid>`: unique, so no writer ever overwrites another's object.
 `~` marks a number that counts down, so that the newest is the first of a LIST. Topic names need no escaping: they are
@@ -120,6 +121,15 @@ def topic_descriptions(topic: str, topic_id: UUID) -> str:
 
 def topic_description(topic: str, topic_id: UUID, version: int) -> str:
     return f"{topic_descriptions(topic, topic_id)}{_SEQUENCES - version:020}.json"
+
+
+def pins_folder(topic: str, topic_id: UUID) -> str:
+    return f"{topic_folder(topic, topic_id)}pins/"
+
+
+def pin(topic: str, topic_id: UUID, name: str) -> str:
+    """`name` is like a topic's: it needs no escaping."""
+    return f"{pins_folder(topic, topic_id)}{name}.json"
 
 
 def parse_topic_folder(key: str) -> tuple[str, UUID, str] | None:

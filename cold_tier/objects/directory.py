@@ -91,6 +91,17 @@ class DirectoryStore:
             for info in page:
                 yield info
 
+    async def folders(self, prefix: str) -> Sequence[str]:
+        def scan() -> Sequence[str]:
+            try:
+                entries = os.scandir(os.path.join(self.root, prefix))
+            except (FileNotFoundError, NotADirectoryError):
+                return ()
+            with entries:
+                return [entry.name for entry in entries if entry.is_dir() and entry.name != ".tierlog-tmp"]
+
+        return await self._in_thread(prefix, scan)
+
     async def delete(self, keys: Sequence[str]) -> None:
         def remove() -> None:
             for key in keys:

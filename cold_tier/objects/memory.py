@@ -42,6 +42,10 @@ class MemoryStore:
                 data, modified_ms = self._object(key)
                 yield ObjectInfo(key, len(data), modified_ms)
 
+    async def folders(self, prefix: str) -> Sequence[str]:
+        inside = (key[len(prefix) :] for key in self.objects if key.startswith(prefix))
+        return list({rest.partition("/")[0] for rest in inside if "/" in rest})
+
     async def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
             self.objects.pop(key, None)

@@ -148,6 +148,13 @@ class RetryingStore:
                 given.add(info.key)
                 yield info
 
+    async def folders(self, prefix: str) -> Sequence[str]:
+        async def attempt() -> Sequence[str]:
+            self.counters.lists += 1
+            return await self._store.folders(prefix)
+
+        return await self._repeat(attempt, prefix, 0)
+
     async def delete(self, keys: Sequence[str]) -> None:
         async def attempt() -> None:
             self.counters.deletes += 1

@@ -135,6 +135,13 @@ class S3Store:
         except (BaseError, OSError) as error:
             self._fail(prefix, error)
 
+    async def folders(self, prefix: str) -> Sequence[str]:
+        try:
+            found = await obstore.list_with_delimiter_async(self._bucket, self._prefix + prefix)
+        except (BaseError, OSError) as error:
+            self._fail(prefix, error)
+        return [folder.rstrip("/").rpartition("/")[2] for folder in found["common_prefixes"]]
+
     async def delete(self, keys: Sequence[str]) -> None:
         for first in range(0, len(keys), _DELETE_AT_ONCE):
             paths = [self._prefix + key for key in keys[first : first + _DELETE_AT_ONCE]]

@@ -143,6 +143,14 @@ async def test_a_folder_is_no_prefix_of_its_neighbour(store: RetryingStore) -> N
     assert await keys(store, "t/orders.1/0/") == ["t/orders.1/0/m"]
 
 
+async def test_the_folders_inside_a_folder(store: RetryingStore) -> None:
+    for key in ("f/a/1", "f/a/b/2", "f/a-b/3", "f/file", "g/x/4"):
+        await store.put(key, b"")
+    assert sorted(await store.folders("f/")) == ["a", "a-b"]
+    assert sorted(await store.folders("")) == ["f", "g"]
+    assert list(await store.folders("nothing/")) == []
+
+
 async def test_delete_many(store: RetryingStore) -> None:
     names = [f"d/{n:04}" for n in range(30)]
     for name in names:

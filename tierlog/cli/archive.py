@@ -4,11 +4,10 @@ On a bucket alone nothing is changed unless `--offline` says that no broker runs
 one who may decide what of it goes.
 """
 
-import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from cold_tier.objects.retrying import RetryingStore
     from cold_tier.reports import Garbage, RestoredTopic
     from tierlog.settings import Settings
+
+T = TypeVar("T")
 
 LONG_S = 3600.0
 """How long a node may be silent while it reads a large object."""
@@ -54,7 +55,7 @@ def status(
     if bucket is None:
         found = list(node_status(server, topics or ()))
     else:
-        found = asyncio.run(bucket_status(bucket_settings(bucket, s3_endpoint), topics or ()))
+        found = run_async(bucket_status(bucket_settings(bucket, s3_endpoint), topics or ()))
     if json:
         output.print_json(found)
         return
@@ -198,6 +199,8 @@ def _in_step(lines: AsyncIterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     async def following() -> dict[str, Any] | None:
         return await anext(lines, None)
 
+    import asyncio
+
     with asyncio.Runner() as runner:
         while (line := runner.run(following())) is not None:
             yield line
@@ -233,7 +236,7 @@ def gc(
         if collected["failed"]:
             raise typer.Exit(1)
         return
-    found = asyncio.run(_bucket_garbage(bucket_settings(bucket, s3_endpoint), topics or (), delete=offline))
+    found = run_async(_bucket_garbage(bucket_settings(bucket, s3_endpoint), topics or (), delete=offline))
     total = sum(each.bytes for each in found)
     if json:
         objects = [{"kind": each.kind, "object": each.key, "bytes": each.bytes} for each in found]
@@ -290,7 +293,7 @@ def restore(
         with Client(server, timeout_s=LONG_S) as client:
             documents = client.post(path("archive", "restore"), {"topics": names, "config": settings})["topics"]
     else:
-        documents = asyncio.run(_restore(bucket_settings(bucket, s3_endpoint, data_dir=data_dir), names, settings))
+        documents = run_async(_restore(bucket_settings(bucket, s3_endpoint, data_dir=data_dir), names, settings))
     if json:
         output.print_json({"topics": documents})
     else:
@@ -326,6 +329,13 @@ async def _restore(settings: "Settings", names: Sequence[str], config: dict[str,
 
 
 # The bucket alone
+
+
+def run_async(what: Coroutine[Any, Any, T]) -> T:
+    """Loads asyncio only when it is needed: `tierlog --help` is quicker without."""
+    import asyncio
+
+    return asyncio.run(what)
 
 
 def bucket_settings(

@@ -1,6 +1,5 @@
 """`tierlog cost`: what topics cost per month in the bucket, beside the same history on replicated local disks."""
 
-import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tierlog.cli import output
-from tierlog.cli.archive import Topics, bucket_settings, bucket_status, node_status, opened
+from tierlog.cli.archive import Topics, bucket_settings, bucket_status, node_status, opened, run_async
 from tierlog.cli.options import DEFAULT_SERVER, Bucket, Json, S3Endpoint, Server
 from tierlog.cli.times import parse_duration
 from tierlog.client import Client, path
@@ -48,7 +47,7 @@ def cost(
         found = list(_node_facts(server, topics or ()))
     else:
         settings = bucket_settings(bucket, s3_endpoint, config=config)
-        found = asyncio.run(_bucket_facts(settings, topics or ()))
+        found = run_async(_bucket_facts(settings, topics or ()))
     shown = []
     for name, facts in found:
         result = estimate(

@@ -54,8 +54,8 @@ class HttpSettings:
     max_wait_ms: int = field(
         default=8_000,
         metadata={
-            "doc": "Longest time that `wait_ms` may ask for; below the ten seconds after which many clients and proxies "
-            "take an unanswered request for lost."
+            "doc": "Longest time that `wait_ms` may ask for; below the ten seconds after which many clients and "
+            "proxies take an unanswered request for lost."
         },
     )
     max_deliveries: int = field(

@@ -10,6 +10,7 @@ from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.objects.store import ObjectInfo
+from cold_tier.pins import held
 from cold_tier.reports import Garbage
 from offloader.settings import OffloadSettings
 
@@ -53,7 +54,7 @@ async def superseded_manifests(store: RetryingStore, manifest: Manifest, older_t
 async def find_garbage(
     store: RetryingStore, layouts: Sequence[PartitionLayout], settings: OffloadSettings, now_ms: int
 ) -> list[Garbage]:
-    """Of all lives of one partition, past grace and age; each manifest is read anew."""
+    """Of all lives of one partition, past grace and age; each manifest is read anew. A pin keeps what was removed."""
     named: set[str] = set()
     garbage: list[Garbage] = []
     due: list[str] = []
@@ -63,6 +64,8 @@ async def find_garbage(
             continue
         manifest = Manifest(snapshot, PageCache(store))
         named |= await named_keys(manifest)
+        if await held(store, layout.topic, layout.topic_id, now_ms):
+            continue
         due += [gone.key for gone in snapshot.removed if now_ms - gone.removed_ms >= settings.delete_grace_ms]
         old = await superseded_manifests(store, manifest, now_ms - settings.manifest_history_ms)
         garbage += [Garbage("manifest", info.key, info.size) for info in old]

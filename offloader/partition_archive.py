@@ -22,6 +22,7 @@ from cold_tier.errors import ManifestFenced
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import EpochStart, Segment
 from cold_tier.manifest.writer import ManifestWriter
+from cold_tier.pins import held
 from hot_tier.cluster.store import ABSENT, Compare, MetadataStore, Put
 from hot_tier.ids import LeaderEpoch, Offset
 from hot_tier.log.producer_snapshots import snapshot_path
@@ -131,7 +132,7 @@ class PartitionArchive:
         async for segment in manifest.segments(current.start_offset, current.end_offset):
             if not expiry.expires(segment):
                 break
-        if expiry.log_start_offset > current.log_start_offset:
+        if expiry.log_start_offset > current.log_start_offset and not await self._pinned(now_ms):
             failpoints.reach("retention.before_publish")
             await self.writer.expire(expiry.log_start_offset, now_ms)
             failpoints.reach("retention.published")
@@ -155,13 +156,14 @@ class PartitionArchive:
                 for gone in self.writer.current.removed
                 if now_ms - gone.removed_ms >= self._settings.delete_grace_ms
             ]
-            if due:
-                await self._ensure_still_leading()
-                failpoints.reach("garbage.before_delete")
-                await self._store.delete(due)
-                failpoints.reach("garbage.deleted")
-                await self.writer.forget(due, now_ms)
-                self._published()
+            if not due or await self._pinned(now_ms):
+                return 0
+            await self._ensure_still_leading()
+            failpoints.reach("garbage.before_delete")
+            await self._store.delete(due)
+            failpoints.reach("garbage.deleted")
+            await self.writer.forget(due, now_ms)
+            self._published()
             return len(due)
 
     async def collect_orphans(self, now_ms: int) -> int:
@@ -176,11 +178,17 @@ class PartitionArchive:
             found = await unnamed_objects(self._store, [self.layout], await named_keys(manifest))
             orphans = [info.key for info in found.values() if now_ms - info.modified_ms >= self._settings.orphan_age_ms]
             before = now_ms - self._settings.manifest_history_ms
-            orphans += [info.key for info in await superseded_manifests(self._store, manifest, before)]
+            superseded = [info.key for info in await superseded_manifests(self._store, manifest, before)]
+            if superseded and not await self._pinned(now_ms):
+                orphans += superseded
             if orphans:
                 await self._ensure_still_leading()
                 await self._store.delete(orphans)
             return len(orphans)
+
+    async def _pinned(self, now_ms: int) -> bool:
+        """Whether a job holds the topic's retention; asked only when something is to go, for it costs a LIST."""
+        return bool(await held(self._store, self.layout.topic, self.layout.topic_id, now_ms))
 
     async def _ensure_still_leading(self) -> None:
         if not await self.writer.still_newest():

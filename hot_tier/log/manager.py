@@ -121,7 +121,9 @@ class LogManager:
         for state in states.values():
             if state.segments:
                 state.segments[-1].save_index()
-        replace_synced(os.path.join(self._data_dir, names.CLEAN_SHUTDOWN), write_clean_shutdown(states, self.disk.logs_directory))
+        replace_synced(
+            os.path.join(self._data_dir, names.CLEAN_SHUTDOWN), write_clean_shutdown(states, self.disk.logs_directory)
+        )
 
     async def _recover(self) -> None:
         loop = asyncio.get_running_loop()
@@ -216,7 +218,7 @@ class LogManager:
                 log.producers.expire(now_ms, self.settings.producer_id_expiration_ms)
                 if log.flush_overdue(now_ms):
                     self.flusher.request(log)
-            except StorageFailure as error:
+            except (StorageFailure, OSError) as error:
                 _log.error("upkeep failed", partition=str(log.tp), error=str(error))
         for path in self.disk.take_doomed(now_ms):
             self._workers.submit(remove, path)

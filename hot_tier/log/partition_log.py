@@ -110,7 +110,10 @@ class PartitionLog:
             state.start_offset if config.remote_storage_enable else max(state.start_offset, first)
         )
         self.flushed_offset = self.log_end_offset
-        self._roll_at_ms = 0 if active is None else self._roll_time(active)
+        self._roll_at_ms = 0
+        if active is not None:
+            active.index_interval = config.index_interval_bytes
+            self._roll_at_ms = self._roll_time(active)
         self._dirty_since_ms = 0
         self._new_directories = active is None
         self._directory_changed = False
@@ -363,6 +366,8 @@ class PartitionLog:
         job.settled = True
         job.release()
         self._jobs.remove(job)
+        if self.failure is not None:
+            return
         if job.error is not None:
             self.fail(StorageFailure(f"cannot sync: {job.error}", where=self.directory))
             return
@@ -585,9 +590,12 @@ class PartitionLog:
     def _write_log_start(self) -> None:
         """Not synced: a killed process loses nothing, and after a power loss deleted records may be back."""
         path = os.path.join(self.directory, names.LOG_START)
-        with open(path + names.TEMPORARY, "wb") as file:
-            file.write(write_sealed_text(names.LOG_START, [str(self.log_start_offset)]))
-        os.replace(path + names.TEMPORARY, path)
+        try:
+            with open(path + names.TEMPORARY, "wb") as file:
+                file.write(write_sealed_text(names.LOG_START, [str(self.log_start_offset)]))
+            os.replace(path + names.TEMPORARY, path)
+        except OSError as error:
+            raise StorageFailure(f"cannot write the log start: {error}", where=path) from error
 
     def _drop_oldest(self, count: int, now_ms: int) -> None:
         due_ms = now_ms + self.config.file_delete_delay_ms

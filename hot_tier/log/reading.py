@@ -9,7 +9,10 @@ then the slice is placed anew, so bytes always belong to the offset that was ask
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from hot_tier.errors import CorruptBatch, OffsetOutOfRange, StorageFailure
 from hot_tier.ids import LeaderEpoch, Offset
@@ -21,6 +24,8 @@ from hot_tier.record.batch import BatchHeader
 from hot_tier.record.records import Record, decode_records
 
 _NOTHING = memoryview(b"")
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -81,7 +86,6 @@ class LogReader:
             raise StorageFailure(f"cannot read: {error}", where=segment.path) from error
 
     async def read(self, slice_: FileSlice) -> memoryview:
-        loop = asyncio.get_running_loop()
         segment: Segment | None = slice_.segment
         while segment is not None:
             if segment.retired:
@@ -89,11 +93,7 @@ class LogReader:
                 if segment is None or segment.base_offset > slice_.offset:
                     raise self._out_of_range(slice_.offset, segment.base_offset if segment else 0, slice_.end_offset)
                 slice_.segment, slice_.position = segment, -1
-            file = segment.file().pin()
-            try:
-                data = await loop.run_in_executor(self._disk.readers, _read, slice_, file.fd)
-            finally:
-                file.unpin()
+            data = await self._in_thread(segment, partial(_read, slice_))
             if data is not None:
                 return data
             segment = self._segments.after(segment)
@@ -103,17 +103,11 @@ class LogReader:
 
     async def offset_for_timestamp(self, timestamp: int, start: int, end_offset: int) -> TimestampOffset | None:
         """The earliest record from `start` on and before `end_offset` that is as late as `timestamp`."""
-        loop = asyncio.get_running_loop()
         segment = self._segments.from_offset(start)
         while segment is not None and segment.base_offset < end_offset:
-            if segment.max_timestamp >= timestamp:
-                file = segment.file().pin()
-                try:
-                    found = await loop.run_in_executor(
-                        self._disk.readers, _search_time, segment, file.fd, timestamp, start, end_offset
-                    )
-                finally:
-                    file.unpin()
+            if segment.max_timestamp >= timestamp or segment.lost_tail:
+                search = partial(_search_time, segment, timestamp, start, end_offset)
+                found = await self._in_thread(segment, search)
                 if found is not None:
                     return found
             segment = self._segments.from_offset(segment.end_offset)
@@ -121,20 +115,24 @@ class LogReader:
 
     async def max_timestamp_offset(self, start: int, end_offset: int) -> TimestampOffset | None:
         """The first record that has the greatest timestamp of all before `end_offset`."""
-        loop = asyncio.get_running_loop()
         best: TimestampOffset | None = None
         segment = self._segments.from_offset(start)
         while segment is not None and segment.base_offset < end_offset:
             if best is None or segment.max_timestamp > best.timestamp:
-                file = segment.file().pin()
-                try:
-                    found = await loop.run_in_executor(self._disk.readers, _latest, segment, file.fd, start, end_offset)
-                finally:
-                    file.unpin()
+                found = await self._in_thread(segment, partial(_latest, segment, start, end_offset))
                 if found is not None and (best is None or found.timestamp > best.timestamp):
                     best = found
             segment = self._segments.from_offset(segment.end_offset)
         return best
+
+    async def _in_thread(self, segment: Segment, function: Callable[[int], T]) -> T:
+        """Calls `function` with the segment's descriptor. The file stays open until the thread is done with it, also
+        when whoever waits for it is cancelled before."""
+        loop = asyncio.get_running_loop()
+        file = segment.file().pin()
+        running = self._disk.readers.submit(function, file.fd)
+        running.add_done_callback(lambda _: loop.call_soon_threadsafe(file.unpin))
+        return await asyncio.wrap_future(running)
 
     def _out_of_range(self, offset: int, start: int, end: int) -> OffsetOutOfRange:
         return OffsetOutOfRange(
@@ -199,7 +197,7 @@ def _read(slice_: FileSlice, fd: int) -> memoryview | None:
     return slice_.segment.read_checked(fd, slice_.position, slice_.length, slice_.offset)
 
 
-def _search_time(segment: Segment, fd: int, timestamp: int, start: int, end_offset: int) -> TimestampOffset | None:
+def _search_time(segment: Segment, timestamp: int, start: int, end_offset: int, fd: int) -> TimestampOffset | None:
     index = segment.load_index(fd)
     first = max(start, segment.base_offset + index.before_time(timestamp))
     position = segment.position_of(first, fd)
@@ -217,7 +215,7 @@ def _search_time(segment: Segment, fd: int, timestamp: int, start: int, end_offs
     return None
 
 
-def _latest(segment: Segment, fd: int, start: int, end_offset: int) -> TimestampOffset | None:
+def _latest(segment: Segment, start: int, end_offset: int, fd: int) -> TimestampOffset | None:
     whole = start <= segment.base_offset and end_offset >= segment.end_offset
     best: TimestampOffset | None = None
     position = segment.position_of(segment.max_timestamp_offset if whole else start, fd)

@@ -157,6 +157,7 @@ class Recovery:
                 synced = 0
             walk = Walk(fd, 0, file_bytes, base_offset, check_from=min(synced, file_bytes))
             self._take(segment, walk)
+            segment.checked(min(synced, walk.position), walk.position)
             if walk.position < synced:
                 self._resume_after_damage(segment, fd, walk, synced, file_bytes, next_base)
                 sync_data(fd)
@@ -195,8 +196,7 @@ class Recovery:
                 segment.max_timestamp = latest
                 segment.max_timestamp_offset = int(rows[int(rows[:, MAX_TIMESTAMP].argmax()), BASE_OFFSET])
             self._note_epochs(rows)
-        segment.size = walk.position
-        segment.end_offset = walk.next_offset
+        segment.found(walk.position, walk.next_offset)
         self._result.checked_bytes += walk.position - start
 
     def _note_epochs(self, rows: Rows) -> None:
@@ -216,12 +216,12 @@ class Recovery:
         """A bad batch where the log had been synced. It stays; the walk goes on where a batch is known to start."""
         self._damage(segment, walk.position, walk.fault or "the file is shorter than what was synced")
         if self._point.segment_base != segment.base_offset:
-            segment.size = file_bytes
-            segment.end_offset = max(walk.next_offset, next_base or 0, self._point.offset if next_base is None else 0)
+            end_offset = max(walk.next_offset, next_base or 0, self._point.offset if next_base is None else 0)
+            segment.found(file_bytes, end_offset)
             return
         rest = Walk(fd, min(synced, file_bytes), file_bytes, self._point.offset, check_from=0)
         self._take(segment, rest)
-        segment.size = max(segment.size, synced)
+        segment.found(max(segment.size, synced), segment.end_offset)
         if rest.fault is not None:
             self._result.cut_bytes += file_bytes - rest.position
             os.ftruncate(fd, rest.position)

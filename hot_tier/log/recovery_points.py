@@ -11,9 +11,13 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
+import structlog
+
 from hot_tier.ids import TopicId
 from hot_tier.log.files import sync_data, sync_directory, write_at
 from hot_tier.record.crc import crc32c
+
+_log = structlog.get_logger()
 
 SLOT_BYTES: Final = 64
 _HEAD: Final = b"TLRP\x01\x00".ljust(SLOT_BYTES, b"\x00")  # magic, version
@@ -75,7 +79,11 @@ class RecoveryPoints:
                 self._end += SLOT_BYTES
             self._slots[key] = at
         body = _SLOT.pack(key[0].bytes, key[1], *point).ljust(SLOT_BYTES - 4, b"\x00")
-        os.pwrite(self._fd, body + _CRC.pack(crc32c(body)), at)
+        try:
+            os.pwrite(self._fd, body + _CRC.pack(crc32c(body)), at)
+        except OSError as error:
+            # The slot keeps an older truth: more is checked after a crash, and nothing is lost.
+            _log.warning("recovery point not written", error=str(error))
         self._unsynced = True
 
     def remove(self, key: Key) -> None:

@@ -79,6 +79,7 @@ class Segment:
         "_checked_to",
         "_file",
         "_older",
+        "_own_from",
         "_pool",
         "_recent",
         "base_offset",
@@ -126,11 +127,12 @@ class Segment:
         self._older: dict[int, int] = {}
         self._checked_from = 0
         self._checked_to = 0
+        self._own_from = 0
 
     @classmethod
     def from_seal(cls, pool: FilePool, directory: str, seal: Seal, index_interval: int) -> "Segment":
         segment = cls(pool, directory, seal.base_offset, index_interval)
-        segment.size = seal.log_bytes
+        segment.size = segment._own_from = seal.log_bytes
         segment.end_offset = seal.end_offset
         segment.max_timestamp = seal.max_timestamp
         segment.max_timestamp_offset = seal.max_timestamp_offset
@@ -217,8 +219,6 @@ class Segment:
             self._older = recent
             recent = self._recent = {}
         recent[base_offset] = position
-        if self._checked_to == position:
-            self._checked_to = position + size
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = base_offset
@@ -254,6 +254,7 @@ class Segment:
         self.size, self.end_offset = position, end_offset
         self.max_timestamp, self.max_timestamp_offset = latest, latest_offset
         self._recent, self._older = {}, {}
+        self._own_from = min(self._own_from, position)
         self._checked_to = min(self._checked_to, position)
         self._checked_from = min(self._checked_from, self._checked_to)
         del self.damaged[bisect_left(self.damaged, position) :]
@@ -392,7 +393,13 @@ class Segment:
     # Reading
 
     def is_checked(self, position: int, length: int) -> bool:
-        return self._checked_from <= position and position + length <= self._checked_to
+        """Whether these bytes were written by this process, or have been checked by it."""
+        return position >= self._own_from or (self._checked_from <= position and position + length <= self._checked_to)
+
+    def found(self, size: int, end_offset: int) -> None:
+        """The file holds so much that another process wrote."""
+        self.size = self._own_from = size
+        self.end_offset = end_offset
 
     def read_checked(self, fd: int, position: int, length: int, offset: int) -> memoryview:
         """The batches there, up to the first damaged one; `offset` led to the first. Waits for the disk; any thread

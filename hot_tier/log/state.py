@@ -63,11 +63,15 @@ def read_clean_shutdown(content: bytes, logs_directory: str, pool: FilePool) -> 
     lines = read_sealed_text(names.CLEAN_SHUTDOWN, content)
     if lines is None:
         return None
-    return {(UUID(log["topic_id"]), log["partition"]): _state(log, logs_directory, pool) for log in orjson.loads(lines[0])}
+    return {
+        (UUID(log["topic_id"]), log["partition"]): _state(log, logs_directory, pool) for log in orjson.loads(lines[0])
+    }
 
 
 def _state(log: dict[str, Any], logs_directory: str, pool: FilePool) -> LogState:
-    state = LogState(os.path.join(logs_directory, log["directory"]), [], log["start_offset"], LeaderEpochs(log["epochs"]))
+    state = LogState(
+        os.path.join(logs_directory, log["directory"]), [], log["start_offset"], LeaderEpochs(log["epochs"])
+    )
     for *seal, created_ms, damaged in log["segments"]:
         segment = Segment.from_seal(pool, state.directory, Seal(*seal), DEFAULT_INDEX_INTERVAL)
         segment.created_ms = created_ms

@@ -80,7 +80,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  $$python -m venv $(VENV); \
 	fi
 	@$(SAY) 'installing tierlog and its pinned dependencies into .venv (some minutes, once)'
-	@$(PIP) install -c constraints.txt setuptools
+	@$(PIP) install -c constraints.txt setuptools wheel
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
 	@$(SAY) 'compiling the kernels for this processor (once)'
 	@$(BIN)/python -c 'import tierlog.broker'
@@ -101,7 +101,7 @@ settings-page: $(INSTALLED)
 
 constraints:
 	@rm -rf .cache/constraints && python3 -m venv .cache/constraints
-	@.cache/constraints/bin/pip install --quiet setuptools '.[dev]'
+	@.cache/constraints/bin/pip install --quiet setuptools wheel '.[dev]'
 	@head -2 constraints.txt >.cache/constraints.txt
 	@.cache/constraints/bin/pip freeze --all | grep -v -i -E '^(tierlog|pip)\b' >>.cache/constraints.txt
 	@mv .cache/constraints.txt constraints.txt && rm -rf .cache/constraints

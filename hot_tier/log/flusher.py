@@ -2,7 +2,7 @@
 
 Each log has at most one sync under way. Whatever is written meanwhile waits for the next one, so the busier a log
 is, the more batches share a sync. A sync starts at the end of the loop's step in which it was asked for, so that
-all batches of that step are in it. Errors end in the log (`PartitionLog.fail`); a sync is never tried again.
+all batches of that step are in it. Errors end in the log (`StoredLog.fail`); a sync is never tried again.
 """
 
 import asyncio
@@ -11,27 +11,27 @@ import time
 from queue import SimpleQueue
 
 from hot_tier.log.flush_job import FlushJob
-from hot_tier.log.partition_log import PartitionLog
+from hot_tier.log.stored_log import StoredLog
 
 
 class Flusher:
     def __init__(self, threads: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[PartitionLog, None] = {}
-        self._running: set[PartitionLog] = set()
+        self._waiting: dict[StoredLog, None] = {}
+        self._running: set[StoredLog] = set()
         self._scheduled = False
         self.syncs = 0
         self.sync_seconds = 0.0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._queue: SimpleQueue[tuple[PartitionLog, FlushJob] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[StoredLog, FlushJob] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._work, name=f"log-flush-{number}", daemon=True) for number in range(threads)
         ]
         for thread in self._threads:
             thread.start()
 
-    def request(self, log: PartitionLog) -> None:
+    def request(self, log: StoredLog) -> None:
         """Everything written to `log` until now will be synced soon."""
         if log in self._waiting:
             return
@@ -74,7 +74,7 @@ class Flusher:
             job.run()
             self._loop.call_soon_threadsafe(self._settle, log, job, time.perf_counter() - began)
 
-    def _settle(self, log: PartitionLog, job: FlushJob, seconds: float) -> None:
+    def _settle(self, log: StoredLog, job: FlushJob, seconds: float) -> None:
         self.syncs += 1
         self.sync_seconds += seconds
         self._running.discard(log)

@@ -51,7 +51,7 @@ class LogManager:
         self._found: dict[Key, LogState] = {}
         self._background: list[asyncio.Task[None]] = []
         self._compacting: asyncio.Task[bool] | None = None
-        self._workers = ThreadPoolExecutor(max(1, settings.recovery_threads), thread_name_prefix="log-work")
+        self._workers = ThreadPoolExecutor(max(2, settings.recovery_threads), thread_name_prefix="log-work")
         self._lock_fd = -1
 
     # Opening and closing
@@ -231,18 +231,22 @@ class LogManager:
         while True:
             await asyncio.sleep(step_ms / 1000)
             now_ms = self._clock()
-            if now_ms >= next_room:
-                next_room = now_ms + settings.free_check_ms
-                self.disk.look_at_room()
-            if now_ms >= next_checkpoint:
-                next_checkpoint = now_ms + settings.checkpoint_ms
-                await loop.run_in_executor(self._workers, self.disk.recovery_points.sync)
-            if now_ms >= next_tick:
-                next_tick = now_ms + settings.retention_check_ms
-                logs = list(self)
-                for at in range(0, len(logs), _LOGS_PER_STEP):
-                    self.tick(self._clock(), logs[at : at + _LOGS_PER_STEP])
-                    await asyncio.sleep(0)
+            try:
+                if now_ms >= next_room:
+                    next_room = now_ms + settings.free_check_ms
+                    self.disk.look_at_room()
+                if now_ms >= next_checkpoint:
+                    next_checkpoint = now_ms + settings.checkpoint_ms
+                    await loop.run_in_executor(self._workers, self.disk.recovery_points.sync)
+                if now_ms >= next_tick:
+                    next_tick = now_ms + settings.retention_check_ms
+                    logs = list(self)
+                    for at in range(0, len(logs), _LOGS_PER_STEP):
+                        self.tick(self._clock(), logs[at : at + _LOGS_PER_STEP])
+                        await asyncio.sleep(0)
+            except Exception:
+                # Upkeep that stops for good fills the disk.
+                _log.exception("upkeep failed")
 
     async def compact_once(self, log: PartitionLog) -> bool:
         """Compacts what may be compacted now; whether there was anything to do."""

@@ -1,0 +1,401 @@
+"""What one partition has on disk, and how that changes: segments, leader epochs, producer state, and what is synced.
+
+Everything here changes on the event loop's thread only. The order in which files are written, cut and removed is such
+that whatever a crash leaves, `recovery` finds a log that lost nothing synced. When to append, roll or delete is
+`partition_log`'s to say.
+
+Invariants:
+- log_start_offset ≤ local_log_start_offset ≤ flushed_offset ≤ log_end_offset, as far as the log is local.
+- Nothing is on disk before the first segment is added.
+- After a failed sync or a write that could not be undone the log takes no more writes: `failure` says why.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+import structlog
+
+from hot_tier.errors import StorageFailure
+from hot_tier.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from hot_tier.log import names
+from hot_tier.log.compaction_swap import Swap
+from hot_tier.log.config import TopicConfig
+from hot_tier.log.disk import Disk
+from hot_tier.log.epochs import LeaderEpochs
+from hot_tier.log.files import replace_synced, sync_directory
+from hot_tier.log.flush_job import FlushJob
+from hot_tier.log.index import Seal, SparseIndex
+from hot_tier.log.producer_snapshots import restore_producers
+from hot_tier.log.producers import ProducerState, ProducerView
+from hot_tier.log.recovery_points import RecoveryPoint
+from hot_tier.log.retention import roll_at_ms
+from hot_tier.log.sealed_text import write_sealed_text
+from hot_tier.log.segment import Segment, SegmentInfo
+from hot_tier.log.segments import SegmentList
+from hot_tier.log.state import LogState
+
+_log = structlog.get_logger()
+
+
+class StoredLog:
+    def __init__(
+        self,
+        disk: Disk,
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        config: TopicConfig,
+        state: LogState | None = None,
+    ) -> None:
+        state = state or LogState()
+        self.tp = topic_partition
+        self.topic_id = topic_id
+        self.config = config
+        self.directory = os.path.join(
+            disk.logs_directory,
+            names.topic_directory(topic_partition.topic, topic_id),
+            names.partition_directory(topic_partition.partition),
+        )
+        self.epochs = state.epochs
+        self.producers = state.producers
+        self.failure: StorageFailure | None = None
+        self.request_flush: Callable[[StoredLog], None] = _nobody
+        """Asks for a sync soon; `Flusher.request`."""
+        self.flush_listener: Callable[[], None] | None = None
+        """Called on the loop when `flushed_offset` moved or `failure` was set."""
+        self.committed_offset: Offset | None = None
+        """Replication's high watermark; nothing at or above it is deleted or compacted. None: the log end."""
+        self.first_unstable_offset: Offset | None = None
+        """Where the first open transaction starts."""
+
+        self.flushes = 0
+
+        self._key = (topic_id, int(topic_partition.partition))
+        self._disk = disk
+        self._segments = SegmentList(state.segments)
+        active = self._segments.active
+        first = self._segments[0].base_offset if active is not None else 0
+        self.log_end_offset = Offset(active.end_offset if active is not None else state.start_offset)
+        self.log_start_offset = Offset(
+            state.start_offset if config.remote_storage_enable else max(state.start_offset, first)
+        )
+        self.flushed_offset = self.log_end_offset
+        self._roll_at_ms = 0
+        if active is not None:
+            active.index_interval = config.index_interval_bytes
+            self._roll_at_ms = self._roll_time(active)
+        self._dirty_since_ms = 0
+        self._new_directories = active is None
+        self._directory_changed = False
+        self._epochs_changed = False
+        self._unsealed: list[Segment] = []
+        self._snapshots: list[tuple[int, bytes]] = []
+        self._jobs: list[FlushJob] = []
+        self._swap: Swap | None = None
+
+    # What it holds
+
+    @property
+    def local_log_start_offset(self) -> Offset:
+        if not len(self._segments):
+            return self.log_start_offset
+        return max(self.log_start_offset, Offset(self._segments[0].base_offset))
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        return self.epochs.latest
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    def segments(self) -> list[SegmentInfo]:
+        return [segment.info() for segment in self._segments]
+
+    def sealed_segments(self) -> list[SegmentInfo]:
+        """Closed and synced segments, oldest first."""
+        return [segment.info() for segment in self._segments if segment.seal_written]
+
+    def describe_producers(self) -> Iterator[ProducerView]:
+        return self.producers.describe()
+
+    def set_config(self, config: TopicConfig) -> None:
+        self.config = config
+        active = self._segments.active
+        if active is not None:
+            active.index_interval = config.index_interval_bytes
+            self._roll_at_ms = self._roll_time(active)
+
+    # Segments
+
+    def _start(self, base_offset: int) -> Segment:
+        os.makedirs(self.directory, exist_ok=True)
+        return self._add_segment(base_offset)
+
+    def _add_segment(self, base_offset: int) -> Segment:
+        segment = Segment(self._disk.files, self.directory, base_offset, self.config.index_interval_bytes)
+        try:
+            segment.create()
+        except OSError as error:
+            raise StorageFailure(f"cannot make a segment: {error}", where=segment.path) from error
+        self._segments.append(segment)
+        self._directory_changed = True
+        return segment
+
+    def _roll_time(self, active: Segment) -> int:
+        return roll_at_ms(self.config, base_offset=active.base_offset, created_ms=active.created_ms)
+
+    def roll(self, now_ms: int) -> Segment:
+        """Closes the active segment, unless it is empty, and opens the next one at the log end."""
+        active = self._segments.active
+        assert active is not None
+        if active.size == 0:
+            return active
+        fresh = self._add_segment(self.log_end_offset)
+        active.sealed = True
+        self._unsealed.append(active)
+        self._snapshots.append((self.log_end_offset, self.producers.write(self.log_end_offset)))
+        self.request_flush(self)
+        return fresh
+
+    def fail(self, error: StorageFailure) -> None:
+        """Takes no more writes: what the disk holds from here on is unknown."""
+        if self.failure is None:
+            self.failure = error
+            _log.error("log failed", partition=str(self.tp), error=str(error))
+            if self.flush_listener is not None:
+                self.flush_listener()
+
+    # Syncing
+
+    @property
+    def needs_flush(self) -> bool:
+        return self.failure is None and (
+            self.flushed_offset < self.log_end_offset
+            or bool(self._unsealed)
+            or self._epochs_changed
+            or self._directory_changed
+        )
+
+    def flush_overdue(self, now_ms: int) -> bool:
+        """Whether flush.ms or flush.messages asks for a sync, on a log that does not sync before it acknowledges."""
+        waiting = self.log_end_offset - self.flushed_offset
+        return waiting > 0 and (
+            waiting >= self.config.flush_messages or now_ms - self._dirty_since_ms >= self.config.flush_ms
+        )
+
+    def prepare_flush(self) -> FlushJob | None:
+        """What a thread must do so that everything written until now is durable; then `settle_flush`."""
+        active = self._segments.active
+        if active is None or not self.needs_flush:
+            return None
+        job = FlushJob(RecoveryPoint(self.log_end_offset, active.base_offset, active.size))
+        if self._new_directories:
+            parent = os.path.dirname(self.directory)
+            job.directories = [self._disk.logs_directory, parent]
+        if self._directory_changed or self._epochs_changed or self._snapshots:
+            job.directories.append(self.directory)
+        if self._epochs_changed:
+            job.replaced.append((os.path.join(self.directory, names.LEADER_EPOCHS), self.epochs.write()))
+        job.written = [
+            (os.path.join(self.directory, names.offset_file(offset, names.PRODUCERS)), content)
+            for offset, content in self._snapshots
+        ]
+        job.sealed = [(segment, segment.file().pin()) for segment in self._unsealed]
+        if active.size:
+            job.active = active.file().pin()
+        self._new_directories = self._directory_changed = self._epochs_changed = False
+        self._unsealed = []
+        self._snapshots = []
+        self._dirty_since_ms = 0
+        self._jobs.append(job)
+        return job
+
+    def settle_flush(self, job: FlushJob) -> None:
+        if job.settled:
+            return
+        job.settled = True
+        job.release()
+        self._jobs.remove(job)
+        if self.failure is not None:
+            return
+        if job.error is not None:
+            self.fail(StorageFailure(f"cannot sync: {job.error}", where=self.directory))
+            return
+        self.flushes += 1
+        for segment, _ in job.sealed:
+            segment.seal_written = True
+        if job.point.offset > self.flushed_offset:
+            self.flushed_offset = Offset(job.point.offset)
+        self._disk.recovery_points.put(self._key, job.point)
+        if self.flush_listener is not None:
+            self.flush_listener()
+
+    def flush(self) -> None:
+        """Syncs here and now; the loop waits for the disk. Serving code asks the flusher instead."""
+        last = self.prepare_flush()
+        for job in [*self._jobs, last] if last is not None else self._jobs:
+            job.run()
+            self.settle_flush(job)
+        if self.failure is not None:
+            raise self.failure
+
+    # Compaction
+
+    @property
+    def compactable_end(self) -> Offset:
+        """Nothing at or above it may be compacted: it is not committed, or belongs to an open transaction."""
+        bounds = (self.committed_offset, self.first_unstable_offset, self.flushed_offset)
+        return min(bound for bound in bounds if bound is not None)
+
+    def begin_swap(self, base_offsets: Sequence[int]) -> Swap | None:
+        """Compacted files for these segments are ready; None if the segments are not all there any more. Until
+        `finish_swap` no segment is deleted."""
+        present = {segment.base_offset for segment in self.sealed_segments()}
+        if self._swap is not None or self.failure is not None or not present.issuperset(base_offsets):
+            return None
+        self._swap = Swap(self.directory, base_offsets)
+        return self._swap
+
+    def finish_swap(self, swap: Swap, seal: Seal, index: SparseIndex) -> bool:
+        """Puts the new segment into place; False if the swap was cancelled meanwhile."""
+        if swap.cancelled or self.failure is not None:
+            return False
+        self._swap = None
+        old = [segment for segment in self._segments if segment.base_offset in swap.replaced]
+        fresh = Segment.from_seal(self._disk.files, self.directory, seal, self.config.index_interval_bytes)
+        fresh.index = index
+        fresh.created_ms = old[0].created_ms
+        for segment in old:
+            segment.retire()
+        swap.exchange()
+        self._segments.replace(old, fresh)
+        return True
+
+    def cancel_swap(self) -> None:
+        if self._swap is not None:
+            self._swap.cancel()
+            self._swap = None
+
+    # Cutting
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """As follower: forgets everything from the batch of `offset` on. Waits for the disk; seldom needed."""
+        if offset >= self.log_end_offset:
+            return
+        if offset < self._segments[0].base_offset:
+            self.reset_to(offset, now_ms)
+            return
+        kept = self._segments.holding(offset)
+        self._cut(kept, [segment for segment in self._segments if segment.base_offset > kept.base_offset])
+        kept.truncate(offset)
+        self._after_cut(kept, now_ms)
+
+    def reset_to(self, offset: int, now_ms: int) -> None:
+        """Forgets everything and goes on, empty, at `offset`."""
+        self.log_start_offset = Offset(offset)
+        os.makedirs(self.directory, exist_ok=True)
+        self._write_log_start()
+        self._cut(None, list(self._segments))
+        self._after_cut(self._add_segment(offset), now_ms)
+
+    def start_from_archive(
+        self, start_offset: int, end_offset: int, epochs: list[tuple[int, int]], producers: ProducerState
+    ) -> None:
+        """A log that holds nothing goes on at `end_offset`, where its archived history ends. Waits for the disk."""
+        assert not len(self._segments), "only an empty log is restored"
+        os.makedirs(self.directory, exist_ok=True)
+        self.log_start_offset = Offset(start_offset)
+        self._write_log_start(synced=True)
+        self.log_end_offset = self.flushed_offset = Offset(end_offset)
+        self.epochs = LeaderEpochs(epochs)
+        self.producers = producers
+        self._snapshots.append((end_offset, producers.write(end_offset)))
+        self._epochs_changed = True
+        self._roll_at_ms = self._roll_time(self._add_segment(end_offset))
+        self.flush()
+
+    def _cut(self, kept: Segment | None, dropped: list[Segment]) -> None:
+        """Takes segments away from the end. Seals go first and for certain, newer logs before older ones: whatever a
+        crash leaves is an unsealed tail beyond the recovery point, which recovery cuts off again."""
+        self.cancel_swap()
+        self.flush()
+        base_offset = 0 if kept is None else kept.base_offset
+        self._disk.recovery_points.put(self._key, RecoveryPoint(base_offset, base_offset, 0))
+        self._disk.recovery_points.sync()
+        for segment in dropped if kept is None else [kept, *dropped]:
+            segment.unlink(names.INDEX, names.TIME_INDEX)
+        sync_directory(self.directory)
+        for segment in reversed(dropped):
+            segment.retire()
+            segment.unlink(names.LOG)
+        if dropped:
+            self._segments.drop_from(dropped[0].base_offset)
+
+    def _after_cut(self, active: Segment, now_ms: int) -> None:
+        end = Offset(active.end_offset)
+        self.log_end_offset = end
+        self.flushed_offset = min(self.flushed_offset, Offset(active.base_offset))
+        self.log_start_offset = min(self.log_start_offset, end)
+        self._roll_at_ms = self._roll_time(active)
+        self.epochs.truncate_end(end)
+        self.producers = restore_producers(self.directory, self._segments, end, now_ms)
+        self._epochs_changed = self._directory_changed = True
+        self.flush()
+
+    # Dropping
+
+    def _move_log_start(self, offset: int) -> None:
+        self.log_start_offset = Offset(offset)
+        self._epochs_changed |= self.epochs.truncate_start(offset)
+        self._write_log_start()
+
+    def _write_log_start(self, *, synced: bool = False) -> None:
+        """Not synced, a killed process loses nothing, and after a power loss deleted records may be back. Where the
+        bucket holds what lies below the local start, that is not enough: lost, the log start would come back as the
+        local start, and the archive would be cut to that."""
+        path = os.path.join(self.directory, names.LOG_START)
+        content = write_sealed_text(names.LOG_START, [str(self.log_start_offset)])
+        try:
+            if synced:
+                replace_synced(path, content)
+            else:
+                with open(path + names.TEMPORARY, "wb") as file:
+                    file.write(content)
+                os.replace(path + names.TEMPORARY, path)
+        except OSError as error:
+            raise StorageFailure(f"cannot write the log start: {error}", where=path) from error
+
+    def _drop_oldest(self, count: int, now_ms: int) -> None:
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        for segment in self._segments.drop_oldest(count):
+            segment.retire()
+            if segment in self._unsealed:
+                self._unsealed.remove(segment)
+            segment.unlink(names.INDEX, names.TIME_INDEX, names.PRODUCERS)
+            os.rename(segment.path, segment.path + names.DELETED)
+            self._disk.remove_later(segment.path + names.DELETED, due_ms)
+
+    # Ending
+
+    def state(self) -> LogState:
+        """As it is written down at a clean stop."""
+        return LogState(self.directory, list(self._segments), self.log_start_offset, self.epochs, self.producers)
+
+    def close(self) -> None:
+        """Lets go of the files; what was not synced stays in the page cache."""
+        for segment in self._segments:
+            segment.close()
+
+    def discard(self) -> None:
+        """The partition is being deleted: no file of it is opened or written again."""
+        self.failure = StorageFailure("the partition was deleted", where=str(self.tp))
+        for segment in self._segments.drop_from(0):
+            segment.retire()
+
+
+def _nobody(log: StoredLog) -> None:
+    """Nobody syncs by itself: `flush` does."""

@@ -3,7 +3,8 @@
 A read costs at most three requests before its first byte (a manifest page, the index, a row group) and one per row
 group after. What is fetched is shared: readers of the same row group wait for one fill, and a fill goes on when those
 who asked for it have given up, so that a client which retries finds it done. A reader that goes forward is kept ahead
-of, by more the longer it does.
+of, by more the longer it does. What was fetched ahead and not read yet takes at most half of the memory, however many
+readers there are: beyond that it would push itself out before anyone came to it.
 
 Decoding runs in threads; pyarrow and the kernels release the interpreter lock.
 """
@@ -19,6 +20,7 @@ from cold_tier.cache import ColdReadSettings, DiskCache, MemoryCache
 from cold_tier.errors import CorruptObject, ObjectMissing
 from cold_tier.format.index import read_index
 from cold_tier.format.read import SegmentReader
+from cold_tier.format.write import ROW_GROUP_BYTES
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import Segment
 from cold_tier.manifest.reader import Manifest
@@ -62,6 +64,9 @@ class ColdReader:
         self._room = asyncio.Semaphore(settings.fills)
         self._streams: OrderedDict[str, int] = OrderedDict()
         """How far ahead the reader that comes to this row group next is to be kept."""
+        self._unread: set[str] = set()
+        """Row groups fetched ahead that nobody has come to yet."""
+        self._most_unread = max(1, settings.memory_bytes // 2 // ROW_GROUP_BYTES)
         self.hits = 0
         self.misses = 0
 
@@ -70,8 +75,11 @@ class ColdReader:
         """Of archived records that are kept ready."""
         return self._runs.bytes
 
-    async def read(self, manifest: Manifest, offset: Offset, max_bytes: int) -> memoryview | None:
-        """Whole batches from the one that holds `offset`; None where the archive does not hold it."""
+    async def read(self, manifest: Manifest, offset: Offset, max_bytes: int, *, min_one: bool = True) -> bytes | None:
+        """Whole batches from the one that holds `offset`; None where the archive does not hold it.
+
+        With `min_one` the first is given even if it is larger than `max_bytes`.
+        """
         segment = await manifest.segment_at(offset)
         if segment is None:
             return None
@@ -87,9 +95,9 @@ class ColdReader:
         else:
             self.hits += 1
         assert run is not None
-        return run.slice(offset, max_bytes)
+        return run.slice(offset, max_bytes, min_one)
 
-    def read_now(self, manifest: Manifest, offset: Offset, max_bytes: int) -> memoryview | None:
+    def read_now(self, manifest: Manifest, offset: Offset, max_bytes: int, *, min_one: bool = True) -> bytes | None:
         """The same if it is in memory; None: it takes a wait, or the archive does not hold it."""
         segment = manifest.segment_at_once(offset)
         reader = None if segment is None else self._segments.get(segment.name.uuid)
@@ -101,7 +109,7 @@ class ColdReader:
             return None
         self.hits += 1
         self._keep_ahead(manifest, place, waited=False)
-        return run.slice(offset, max_bytes)
+        return run.slice(offset, max_bytes, min_one)
 
     async def first_at_or_after(
         self, manifest: Manifest, timestamp_ms: int, start: Offset, end: Offset
@@ -112,14 +120,44 @@ class ColdReader:
             for number, group in enumerate(reader.index.row_groups):
                 if group.max_timestamp_ms < timestamp_ms or group.end_offset <= start or end <= group.first_offset:
                     continue
-                place = _Place(manifest.snapshot.layout, segment, reader, number)
-                run = self._runs.get(place.key)
-                if run is None:
-                    run = await asyncio.shield(self._fill(place))
+                run = await self._run(_Place(manifest.snapshot.layout, segment, reader, number))
                 found = await asyncio.to_thread(run.first_at_or_after, timestamp_ms, start, end)
                 if found is not None:
                     return found
         return None
+
+    async def greatest_timestamp(self, manifest: Manifest, start: Offset, end: Offset) -> int | None:
+        """Of the records in [start, end); None where there are none.
+
+        What lies wholly inside answers by what is written of it: a page, a segment, a row group. Only where the range
+        begins and where it ends is looked into.
+        """
+        layout = manifest.snapshot.layout
+
+        def inside(first: int, beyond: int) -> bool:
+            return start <= first and beyond <= end
+
+        stamps = [p.max_timestamp_ms for p in manifest.snapshot.parts if p.rows and inside(p.base_offset, p.end_offset)]
+        async for segment in manifest.edges(start, end):
+            if segment.rows and inside(segment.base_offset, segment.end_offset):
+                stamps.append(segment.max_timestamp_ms)
+                continue
+            reader = await self.open_segment(layout, segment)
+            for number, group in enumerate(reader.index.row_groups):
+                if group.end_offset <= start or end <= group.first_offset:
+                    continue
+                if inside(group.first_offset, group.end_offset):
+                    stamps.append(group.max_timestamp_ms)
+                    continue
+                run = await self._run(_Place(layout, segment, reader, number))
+                found = await asyncio.to_thread(run.greatest_timestamp, start, end)
+                if found is not None:
+                    stamps.append(found)
+        return max(stamps, default=None)
+
+    async def _run(self, place: _Place) -> Run:
+        run = self._runs.get(place.key)
+        return run if run is not None else await asyncio.shield(self._fill(place))
 
     async def close(self) -> None:
         tasks = [*self._ahead, *self._fills.values(), *self._opening.values()]
@@ -205,7 +243,8 @@ class ColdReader:
 
         A reader is known by the row group that it was kept ahead to; one that waits for a row group is a new one.
         """
-        window = self._streams.pop(place.key, 1 if waited else 0)
+        self._unread.discard(place.key)
+        window = self._streams.pop(place.key, min(1, self._settings.read_ahead) if waited else 0)
         if window:
             task = asyncio.create_task(self._fill_following(manifest, place, window))
             self._ahead.add(task)
@@ -224,8 +263,16 @@ class ColdReader:
                 self._streams[following.key] = min(2 * window, self._settings.read_ahead)
                 if len(self._streams) > _STREAMS:
                     self._streams.popitem(last=False)
-            if following.key not in self._runs:
+            if following.key not in self._runs and following.key not in self._fills:
+                if not self._may_fetch_ahead():
+                    return
+                self._unread.add(following.key)
                 self._fill(following)
+
+    def _may_fetch_ahead(self) -> bool:
+        if len(self._unread) >= self._most_unread:
+            self._unread = {key for key in self._unread if key in self._runs or key in self._fills}
+        return len(self._unread) < self._most_unread
 
     async def _following(self, manifest: Manifest, place: _Place) -> _Place | None:
         if place.number + 1 < len(place.reader.index.row_groups):

@@ -28,7 +28,7 @@ _VERSION: Final = 1
 _SEALED: Final = 1
 _DENSE: Final = 2
 
-_INDEX_MAGIC: Final = b"TLIX"
+_INDEX_MAGIC: Final = b"TLOX"
 _INDEX_HEADER: Final = Struct(
     "<"
     "4s"  # magic

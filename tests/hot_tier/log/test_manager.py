@@ -1,15 +1,16 @@
 import asyncio
+import errno
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 
-from hot_tier.errors import SettingsError
+from hot_tier.errors import SettingsError, StorageFailure
 from hot_tier.log.config import TopicConfig
-from hot_tier.log.manager import LogManager
+from hot_tier.log.manager import LogManager, wall_clock_ms
 from hot_tier.log.settings import LogSettings
 from hot_tier.record.records import decode_records
 from tests.hot_tier.log.support import NOW, TOPIC_ID, append, batch
@@ -139,3 +140,67 @@ async def test_opening_four_thousand_logs(tmp_path: Path, capsys: pytest.Capture
             f"\n4,000 logs: first write {wrote - started:.2f} s, clean stop {closed - wrote:.2f} s, "
             f"clean start {opened_again - closed:.2f} s, recovery {done - unclean:.2f} s"
         )
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "condition did not come true"
+        await asyncio.sleep(0.005)
+
+
+async def test_upkeep_goes_on_by_itself(tmp_path: Path) -> None:
+    """Segments roll by age and are deleted, a flush=os log is synced by flush.ms, a compacted log is compacted."""
+    quick = LogSettings(min_free_bytes=0, free_check_ms=5, retention_check_ms=5, compaction_check_ms=5, checkpoint_ms=5)
+    manager = LogManager(str(tmp_path), quick)
+    await manager.open()
+    now = wall_clock_ms()
+    old = manager.log("old", uuid4(), 0, TopicConfig(segment_ms=10, retention_ms=10, file_delete_delay_ms=0))
+    append(old, batch(b"a", timestamp=now), now_ms=now)
+    lazy = manager.log("lazy", uuid4(), 0, TopicConfig(flush="os", flush_ms=10))
+    append(lazy, batch(b"a", timestamp=now), now_ms=now)
+    compacted = TopicConfig(cleanup_policy=frozenset({"compact"}), segment_ms=10, segment_bytes=1024)
+    keys = manager.log("keys", uuid4(), 0, compacted)
+    for number in range(50):
+        append(keys, batch((b"k", b"%d" % number), timestamp=now), now_ms=now)
+    size = keys.size_bytes
+    await until(lambda: old.log_start_offset == 1 and old.size_bytes == 0)
+    await until(lambda: lazy.flushed_offset == 1)
+    await until(lambda: keys.size_bytes < size / 10)
+    await until(lambda: not list(Path(old.directory).glob("*.deleted")))
+    await manager.close()
+    again = LogManager(str(tmp_path), quick)
+    await again.open(background=False)
+    assert again.recovered == []
+    await again.close()
+
+
+async def test_a_log_of_a_deleted_topic_takes_nothing_more(manager: LogManager) -> None:
+    log = manager.log("orders", TOPIC_ID, 0, TopicConfig())
+    append(log, batch(b"a"))
+    manager.flusher.request(log)
+    manager.delete("orders", TOPIC_ID)
+    await manager.flusher.drain()
+    with pytest.raises(StorageFailure, match="deleted"):
+        append(log, batch(b"b"))
+    assert list(manager) == []
+
+
+async def test_a_failed_log_is_recovered_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = await opened(tmp_path)
+    log = manager.log("orders", TOPIC_ID, 0, TopicConfig())
+    append(log, batch(b"a"))
+
+    def refuse(fd: int) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", refuse)
+        manager.flusher.request(log)
+        await manager.flusher.drain()
+    assert log.failure is not None
+    await manager.close()
+    assert not os.path.exists(tmp_path / "clean-shutdown")
+    again = await opened(tmp_path)
+    assert await values(again) == [b"a"]
+    await again.close()

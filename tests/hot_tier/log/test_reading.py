@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -181,4 +182,32 @@ def test_the_latest_record_is_the_first_with_the_greatest_time(tmp_path: Path) -
     result = asyncio.run(log.max_timestamp_offset(2))
     assert result is not None
     assert (result.offset, result.timestamp) == (1, 30)
+    release(log)
+
+
+async def test_a_cancelled_readers_file_stays_open_until_its_thread_is_done(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    segment = log.locate(0, 1, 60).segment  # type: ignore[union-attr]
+    file = segment.file()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(fd: int) -> os.stat_result:
+        begun.set()
+        assert go_on.wait(20)
+        return os.fstat(fd)
+
+    reading = asyncio.ensure_future(log._reader._in_thread(segment, slow))
+    assert await asyncio.to_thread(begun.wait, 20)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    segment.close()
+    os.fstat(file.fd)
+    go_on.set()
+    deadline = asyncio.get_running_loop().time() + 20
+    while file.pins:
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.001)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file.fd)
     release(log)

@@ -55,6 +55,7 @@ from hot_tier.replication.table import PartitionTable
 from offloader.control import Control
 from offloader.offloader import Offloader
 from tierlog.logging import configure_logging
+from tierlog.memory import keep_freed_memory
 from tierlog.settings import Settings
 
 LOCK_FILE: Final = "broker.lock"
@@ -67,6 +68,7 @@ SCRATCH_FOLDER: Final = "scratch"
 def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. What keeps the broker from starting is raised as a `TierlogError`."""
     configure_logging(settings.broker.log_level)
+    keep_freed_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings))
 

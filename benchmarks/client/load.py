@@ -1,0 +1,111 @@
+"""Builds the load generator once and runs it; each run is a process of its own and answers with one measurement."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import confluent_kafka
+
+SOURCE = Path(__file__).with_name("client.c")
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "client"
+RUN_TIMEOUT_S = 180
+
+
+class LoadFailed(Exception):
+    """The load generator could not be built, or a run of it went wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    records: int
+    bytes: int
+    seconds: float
+    client_cpu_seconds: float
+
+    @property
+    def mb_per_s(self) -> float:
+        return self.bytes / 1e6 / self.seconds
+
+    @property
+    def records_per_s(self) -> float:
+        return self.records / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    p50_ms: float
+    p99_ms: float
+    p999_ms: float
+    max_ms: float
+
+
+def build() -> Path:
+    """The program, compiled anew when its source is newer."""
+    program = CACHE / f"client-{confluent_kafka.libversion()[0]}"
+    if program.exists() and program.stat().st_mtime > SOURCE.stat().st_mtime:
+        return program
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise LoadFailed("no C compiler on PATH for the load generator (Debian: gcc)")
+    libraries = Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs")
+    (library,) = libraries.glob("librdkafka*.so*")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    command = [compiler, "-O2", "-o", str(program), str(SOURCE), str(library), f"-Wl,-rpath,{libraries}", "-lpthread"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode != 0:
+        raise LoadFailed(f"cannot compile {SOURCE}:\n{done.stderr}")
+    return program
+
+
+def _run(job: str, *arguments: str, settings: Mapping[str, str]) -> dict[str, float]:
+    command = [str(build()), job, *arguments, *(f"{key}={value}" for key, value in settings.items())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_TIMEOUT_S)
+    if done.returncode != 0:
+        raise LoadFailed(f"{' '.join(command[1:])}:\n{done.stdout}{done.stderr}")
+    answer: dict[str, float] = json.loads(done.stdout)
+    if answer.get("failed") or answer.get("unanswered"):
+        raise LoadFailed(f"{' '.join(command[1:])}: {answer}\n{done.stderr}")
+    return answer
+
+
+def _throughput(answer: dict[str, float]) -> Throughput:
+    return Throughput(int(answer["records"]), int(answer["bytes"]), answer["seconds"], answer["client_cpu_seconds"])
+
+
+def produce(
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    records: Path,
+    record_bytes: int,
+    settings: Mapping[str, str],
+    *,
+    seconds: float = 0,
+    count: int = 0,
+) -> Throughput:
+    """As much as goes through in `seconds`, or `count` records; until the last one is acknowledged."""
+    numbers = (str(partitions), str(records), str(record_bytes), str(seconds), str(count))
+    return _throughput(_run("produce", bootstrap, topic, *numbers, settings=settings))
+
+
+def consume(bootstrap: str, topic: str, partitions: int, count: int, settings: Mapping[str, str]) -> Throughput:
+    """`count` records from the beginning; timed from the first that arrives to the last."""
+    return _throughput(_run("consume", bootstrap, topic, str(partitions), str(count), settings=settings))
+
+
+def latency(
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    record_bytes: int,
+    rate: int,
+    seconds: float,
+    settings: Mapping[str, str],
+) -> Latency:
+    """From when each record was due to leave the producer until the consumer has it."""
+    numbers = (str(partitions), str(record_bytes), str(rate), str(seconds))
+    answer = _run("latency", bootstrap, topic, *numbers, settings={"consumer:enable.partition.eof": "true", **settings})
+    return Latency(answer["p50_ms"], answer["p99_ms"], answer["p999_ms"], answer["max_ms"])

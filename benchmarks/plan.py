@@ -1,0 +1,74 @@
+"""Which jobs run, how long and how often; a quick plan for a first look and the full one for the record."""
+
+from dataclasses import dataclass
+
+from benchmarks.workloads import Produce
+
+KB = 1 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    produce: tuple[Produce, ...]
+    consume: tuple[tuple[Produce, int], ...]  # how the topic is filled, and with how many records
+    latency: tuple[str, ...]  # flush policies
+    java: tuple[tuple[Produce, int], ...]
+    repeats: int
+    produce_seconds: float
+    latency_seconds: float
+    latency_rate: int
+    starts: int
+    warm_up_seconds: float
+
+
+def quick_plan() -> Plan:
+    return Plan(
+        produce=(
+            Produce(100, "all", "none", 64 * KB),
+            Produce(1000, "1", "none", 64 * KB),
+            Produce(1000, "all", "none", 64 * KB),
+            Produce(1000, "all", "lz4", 64 * KB),
+            Produce(1000, "all", "none", 64 * KB, "commit"),
+        ),
+        consume=((Produce(1000, "all", "none", 64 * KB), 300_000),),
+        latency=("os",),
+        java=(),
+        repeats=2,
+        produce_seconds=1.0,
+        latency_seconds=4,
+        latency_rate=2000,
+        starts=1,
+        warm_up_seconds=1.0,
+    )
+
+
+def full_plan() -> Plan:
+    sizes, codecs = (100, 1000), ("none", "lz4")
+    return Plan(
+        produce=(
+            *(
+                Produce(size, acks, codec, batch)
+                for size in sizes
+                for codec in codecs
+                for acks in ("1", "all")
+                for batch in (16 * KB, 64 * KB, 1000 * KB)
+            ),
+            *(
+                Produce(size, "all", "none", batch, "commit")
+                for size, batch in ((100, 64 * KB), (1000, 16 * KB), (1000, 64 * KB), (1000, 1000 * KB))
+            ),
+        ),
+        consume=tuple(
+            (Produce(size, "all", codec, 64 * KB), 4_000_000 if size == 100 else 600_000)
+            for size in sizes
+            for codec in codecs
+        ),
+        latency=("os", "commit"),
+        java=((Produce(1000, "all", "none", 64 * KB), 1_000_000), (Produce(100, "1", "none", 64 * KB), 5_000_000)),
+        repeats=3,
+        produce_seconds=2.0,
+        latency_seconds=8,
+        latency_rate=2000,
+        starts=3,
+        warm_up_seconds=3.0,
+    )

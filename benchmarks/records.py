@@ -1,0 +1,33 @@
+"""Records to send: events as JSON, of one size, different from each other, about as compressible as real ones."""
+
+import json
+import random
+from pathlib import Path
+
+ACTIONS = ("view", "click", "add_to_cart", "purchase", "search", "login", "logout")
+PATHS = ("/", "/home", "/search", "/product/{}", "/cart", "/checkout", "/account/orders/{}")
+WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet", "kilo", "lima")
+
+
+def event(source: random.Random, number: int) -> str:
+    return json.dumps(
+        {
+            "id": f"{source.getrandbits(64):016x}",
+            "user": source.randrange(50_000),
+            "action": source.choice(ACTIONS),
+            "path": source.choice(PATHS).format(source.randrange(10_000)),
+            "at": 1_790_000_000_000 + number * 7,
+            "price": round(source.uniform(1, 500), 2),
+            "text": " ".join(source.choice(WORDS) for _ in range(120)),
+        },
+        separators=(",", ":"),
+    )
+
+
+def write_records(path: Path, record_bytes: int, count: int = 20_000) -> Path:
+    """`count` records of exactly `record_bytes`, one after the other without separators."""
+    source = random.Random(7)
+    with path.open("wb") as file:
+        for number in range(count):
+            file.write(event(source, number).encode()[:record_bytes].ljust(record_bytes))
+    return path

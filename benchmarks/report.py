@@ -1,0 +1,110 @@
+"""Results for people: a table, a plot, and the block of figures in docs/PERFORMANCE.md."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.results import Results, Row
+
+BEGIN, END = "<!-- figures: written by python -m benchmarks --write-docs -->", "<!-- end of figures -->"
+DOUBTFUL_SHARE = 0.05
+STYLE = {"target met": "green", "no worse": "yellow", "falls short": "bold red"}
+
+
+def shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def print_table(results: Results, console: Console) -> None:
+    table = Table(title="tierlog beside Apache Kafka: medians, ratio above 1 is better", title_justify="left")
+    for heading, justify in (("job", "left"), ("unit", "left"), ("tierlog", "right"), ("Kafka", "right")):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    table.add_column("ratio", justify="right")
+    table.add_column("")
+    group = None
+    for row in results.rows:
+        if row.group != group:
+            group = row.group
+            table.add_section()
+            table.add_row(f"[bold]{group}[/]")
+        ours, theirs = (shown(value) for value in row.medians)
+        style = STYLE[row.verdict]
+        table.add_row(row.job, row.unit, ours, theirs, f"[{style}]{row.ratio:.2f}×[/]", f"[{style}]{row.verdict}[/]")
+    console.print(table)
+    for line in summary(results):
+        console.print(line)
+
+
+def summary(results: Results) -> list[str]:
+    limits = results.limits
+    ceiling = min(limits.page_cache_write_mb_per_s, limits.loopback_mb_per_s)
+    produce, consume = results.best("produce"), results.best("consume")
+    lines = [
+        f"Limits here: write(2) to the page cache {shown(limits.page_cache_write_mb_per_s)} MB/s, synced "
+        f"{shown(limits.synced_write_mb_per_s)} MB/s, 16 KB write + fdatasync {limits.small_sync_ms:.2f} ms, "
+        f"loopback {shown(limits.loopback_mb_per_s)} MB/s.",
+        f"tierlog's best produce reaches {produce / ceiling:.0%} of the lower of write(2) and loopback, its best "
+        f"consume {consume / limits.loopback_mb_per_s:.0%} of loopback. The client works on the same cores.",
+    ]
+    short = [row for row in results.rows if row.verdict == "falls short"]
+    if short:
+        lines.append(f"Falls short of Apache Kafka in {len(short)} of {len(results.rows)} figures:")
+        lines += [f"  {row.group}: {row.job}, {row.unit}: {row.ratio:.2f}×" for row in short]
+    else:
+        lines.append("No figure falls short of Apache Kafka.")
+    if results.others_cpu_share > DOUBTFUL_SHARE:
+        lines.append(
+            f"Doubtful: other processes used {results.others_cpu_share:.0%} of this machine's CPU during the run."
+        )
+    return lines
+
+
+def write_plot(results: Results, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [row for row in results.rows if row.unit != "records/s"]
+    figure, axes = pyplot.subplots(figsize=(10, 0.27 * len(rows) + 1.5))
+    colours = {"target met": "#2a9d5c", "no worse": "#d9a520", "falls short": "#c0392b"}
+    names = [f"{row.group}: {row.job} [{row.unit}]" for row in rows]
+    axes.barh(names, [row.ratio for row in rows], color=[colours[row.verdict] for row in rows])
+    for position, row in enumerate(rows):
+        axes.text(row.ratio, position, f" {row.ratio:.2f}×", va="center", fontsize=7)
+    axes.axvline(1.0, color="black", linewidth=1)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.tick_params(axis="y", labelsize=7)
+    axes.set_xlabel("times better than Apache Kafka on the same machine (logarithmic)")
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+
+
+def _markdown_row(row: Row) -> str:
+    ours, theirs = (shown(value) for value in row.medians)
+    mark = "**falls short**" if row.verdict == "falls short" else row.verdict
+    return f"| {row.group}: {row.job} | {row.unit} | {ours} | {theirs} | {row.ratio:.2f}× | {mark} |"
+
+
+def markdown_block(results: Results) -> str:
+    machine, versions = results.machine, results.versions
+    facts = (
+        f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gb']} GB, {machine['file_system']}, Linux "
+        f"{machine['kernel']}; tierlog {versions['tierlog']} on Python {versions['python']}, Apache Kafka "
+        f"{versions['kafka']} on {versions['java']}, librdkafka {versions['librdkafka']}; "
+        f"{'quick' if results.quick else 'full'} run of {results.minutes:.0f} minutes; other processes used "
+        f"{results.others_cpu_share:.0%} of the CPU."
+    )
+    table = ["| job | unit | tierlog | Kafka | ratio | |", "|---|---|---:|---:|---:|---|"]
+    table += [_markdown_row(row) for row in results.rows]
+    return "\n".join([BEGIN, "", facts, "", *(f"{line}\n" for line in summary(results)[:2]), *table, "", END])
+
+
+def write_docs(results: Results, page: Path) -> None:
+    text = page.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{markdown_block(results)}{after}")

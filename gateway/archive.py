@@ -1,6 +1,6 @@
 """The archive as the gateway's operators reach it. `offloader.control` implements it; neither imports the other."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol
 
 from cold_tier.reports import ArchivedSegment, ArchiveFigures, Collected, PartitionStatus, RestoredTopic, VerifyEvent
@@ -19,7 +19,7 @@ class ArchiveControl(Protocol):
         """Archived segments from the one that holds `from_offset` on, and where to go on; None at the end."""
         ...
 
-    def verify(self, names: Sequence[str]) -> AsyncIterator[VerifyEvent]: ...
+    def verify(self, names: Sequence[str]) -> AsyncGenerator[VerifyEvent, None]: ...
 
     async def collect_garbage(self) -> Collected: ...
 

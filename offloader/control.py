@@ -4,7 +4,8 @@ What the gateway's archive routes act on (`gateway.archive.ArchiveControl`). Eac
 the same tools on a bucket alone are `tierlog.cli.archive`'s.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from cold_tier.catalog import Catalog
@@ -99,15 +100,16 @@ class Control:
             found.append(ArchivedSegment(segment, layout.rows(segment.name), layout.index(segment.name)))
         return found, None
 
-    async def verify(self, names: Sequence[str]) -> AsyncIterator[VerifyEvent]:
+    async def verify(self, names: Sequence[str]) -> AsyncGenerator[VerifyEvent, None]:
         """Every object of these topics, or of all, against the manifests."""
         topics = await find_topics(self._store, names[0] if len(names) == 1 else None)
         chosen = [topic for topic in topics if not names or topic.name in names]
         for name in names:
             if not any(topic.name == name for topic in chosen) and self.image.find_topic(name) is None:
                 raise UnknownTopic(f"neither the bucket nor the cluster has a topic {name!r}")
-        async for event in verify(self._store, chosen):
-            yield event
+        async with aclosing(verify(self._store, chosen)) as events:
+            async for event in events:
+                yield event
 
     async def collect_garbage(self) -> Collected:
         return await self.offloader.collect_garbage()

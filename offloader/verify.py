@@ -6,7 +6,8 @@ over.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from itertools import groupby, pairwise
 
 from cold_tier.errors import CorruptObject, ObjectMissing
@@ -24,7 +25,7 @@ from offloader.garbage import named_keys, unnamed_objects
 _AT_ONCE = 8
 
 
-async def verify(store: RetryingStore, topics: Sequence[ArchivedTopic]) -> AsyncIterator[VerifyEvent]:
+async def verify(store: RetryingStore, topics: Sequence[ArchivedTopic]) -> AsyncGenerator[VerifyEvent, None]:
     """Goes through whole topics, all lives of each. A store that does not answer is an error, not a finding."""
     for _, lives in groupby(sorted(topics, key=lambda topic: topic.name), key=lambda topic: topic.name):
         by_partition: dict[int, list[PartitionLayout]] = {}
@@ -36,9 +37,11 @@ async def verify(store: RetryingStore, topics: Sequence[ArchivedTopic]) -> Async
         for layouts in by_partition.values():
             readable = True
             for layout in layouts:
-                async for event in _verify_partition(store, layout):
-                    readable &= not (isinstance(event, Finding) and event.kind == "manifest")
-                    yield event
+                # Closed at once where nobody listens any more: it has reads under way.
+                async with aclosing(_verify_partition(store, layout)) as events:
+                    async for event in events:
+                        readable &= not (isinstance(event, Finding) and event.kind == "manifest")
+                        yield event
             if readable:
                 # Without its manifest, everything would seem left over.
                 for finding in await _orphans(store, layouts):
@@ -53,7 +56,7 @@ async def _check_description(store: RetryingStore, topic: ArchivedTopic) -> list
     return []
 
 
-async def _verify_partition(store: RetryingStore, layout: PartitionLayout) -> AsyncIterator[VerifyEvent]:
+async def _verify_partition(store: RetryingStore, layout: PartitionLayout) -> AsyncGenerator[VerifyEvent, None]:
     try:
         snapshot = await load_newest(store, layout)
         if snapshot is None:

@@ -30,7 +30,7 @@ from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.errors import InvalidConfig, SettingsError
 from hot_tier.log.config import TOPIC_SETTINGS, TopicConfig, parse_topic_config
 from hot_tier.log.settings import LogSettings
-from offloader.cost import CostSettings
+from offloader.prices import CostSettings
 from offloader.settings import OffloadSettings
 
 ENVIRONMENT_PREFIX: Final = "TIERLOG_"

@@ -6,6 +6,7 @@ summary at the end. A stream without its summary did not finish.
 
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Final
 
 import orjson
@@ -31,7 +32,7 @@ from gateway.http.operation import JSON, NDJSON, Answer, Call, Document, Operati
 from gateway.http.parameters import INT32_MAX, INT64_MAX, TOPIC, Parameter, integer_schema, whole_number
 from gateway.http.problems import NO_ARCHIVE, Problem, as_problem, document
 from gateway.http.schemas import Reply
-from hot_tier.errors import TierlogError, UnknownPartition
+from hot_tier.errors import NotLeader, TierlogError, UnknownPartition
 
 MAX_SEGMENTS: Final = 10_000
 PROGRESS_S: Final = 1.0
@@ -87,19 +88,21 @@ async def get_topic_archive(call: Call) -> web.StreamResponse:
 async def verify_archive(call: Call) -> web.StreamResponse:
     asked = call.body
     assert isinstance(asked, ArchiveVerification)
-    events = _archive(call.api).verify(asked.topics)
-    # What is wrong from the start is a problem document; later, a line of the stream has to say it.
-    first = await anext(events, None)
-    response = web.StreamResponse(headers={"Content-Type": NDJSON})
-    response.enable_chunked_encoding()
-    await response.prepare(call.request)
-    try:
-        async for line in verification_lines(first, events):
-            await response.write(line.model_dump_json().encode() + b"\n")
-    except TierlogError as error:
-        problem = document(as_problem(error), call.request.path)
-        await response.write(orjson.dumps({"type": "error", "error": problem}, option=orjson.OPT_APPEND_NEWLINE))
-    await response.write_eof()
+    async with aclosing(_archive(call.api).verify(asked.topics)) as events:
+        # What is wrong from the start is a problem document; later, a line of the stream has to say it.
+        first = await anext(events, None)
+        response = web.StreamResponse(headers={"Content-Type": NDJSON})
+        response.enable_chunked_encoding()
+        await response.prepare(call.request)
+        try:
+            async for line in verification_lines(first, events):
+                await response.write(line.model_dump_json().encode() + b"\n")
+                if call.api.stopping.is_set():
+                    raise NotLeader("the node is stopping")
+        except TierlogError as error:
+            problem = document(as_problem(error), call.request.path)
+            await response.write(orjson.dumps({"type": "error", "error": problem}, option=orjson.OPT_APPEND_NEWLINE))
+        await response.write_eof()
     return response
 
 

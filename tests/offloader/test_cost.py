@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from offloader.cost import GB, MONTH_MS, CostSettings, TopicFacts, estimate
+from offloader.cost import GB, MONTH_MS, TopicFacts, estimate
+from offloader.prices import CostSettings
 
 DAY = 24 * 3_600_000
 MIB = 1 << 20

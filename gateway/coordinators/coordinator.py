@@ -9,7 +9,7 @@ make the offsets topic if there is none; calls that only look answer as of a gro
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -36,14 +36,18 @@ from gateway.coordinators.membership import Membership
 from gateway.coordinators.offsets_topic.loader import LoadedGroup
 from gateway.coordinators.offsets_topic.partitioning import OFFSETS_TOPIC
 from gateway.coordinators.offsets_topic.values import CommittedOffset
-from gateway.coordinators.settings import GroupSettings
+from gateway.coordinators.settings import LONGEST_STRING_BYTES, GroupSettings
 from gateway.coordinators.shard import GroupEntry, Shard
 from gateway.coordinators.shards import Shards, check_group_id
 from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.model import BrokerInfo
+from hot_tier.errors import InvalidRequest
 from hot_tier.ids import NodeId, TopicPartition
 from hot_tier.replication.table import PartitionTable
+
+MAX_METADATA_BYTES: Final = 4 << 20
+"""Of one member, over all the protocols it supports."""
 
 _log = structlog.get_logger()
 
@@ -127,6 +131,7 @@ class GroupCoordinator:
     # Membership
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinAnswer:
+        _check_fits(request)
         shard = await self._shard_to_change(group_id)
         entry = shard.groups.get(group_id)
         if entry is None:
@@ -323,3 +328,16 @@ class GroupCoordinator:
         while True:
             await asyncio.sleep(self._settings.offsets_retention_check_interval_ms / 1000)
             await self.offsets.expire([shard for shard in self.shards if not shard.loading])
+
+
+def _check_fits(request: JoinRequest) -> None:
+    """What a member brings is kept and written: no name longer than a record can hold, no metadata without end."""
+    names = [request.instance_id or "", request.protocol_type, *(name for name, _ in request.protocols)]
+    longest = max(len(name.encode()) for name in names)
+    if longest > LONGEST_STRING_BYTES:
+        raise InvalidRequest(f"a name of {longest} bytes", hint=f"at most {LONGEST_STRING_BYTES} can be kept")
+    total = sum(len(name) + len(metadata) for name, metadata in request.protocols)
+    if total > MAX_METADATA_BYTES:
+        raise InvalidRequest(
+            f"{total} bytes of metadata for one member", hint=f"at most {MAX_METADATA_BYTES} are taken"
+        )

@@ -23,11 +23,11 @@ from gateway.coordinators.errors import (
     UnknownMember,
 )
 from gateway.coordinators.group_offsets import Commit, Sender
-from gateway.coordinators.groups.messages import LeavingMember
+from gateway.coordinators.groups.messages import LeavingMember, Protocol
 from gateway.coordinators.groups.states import State
 from gateway.coordinators.offsets_topic.keys import GroupKey, OffsetKey, read_key, write_key
 from gateway.coordinators.offsets_topic.partitioning import OFFSETS_TOPIC, partition_of
-from hot_tier.errors import StorageFailure, UnknownPartition, UnknownTopic
+from hot_tier.errors import InvalidRequest, StorageFailure, UnknownPartition, UnknownTopic
 from hot_tier.record.batch import read_header
 from hot_tier.record.records import NewRecord, decode_records, encode_records
 from tests.gateway.coordinators.node import SETTINGS, Clock, Coordinated, coordinated, tp, until
@@ -201,6 +201,34 @@ async def test_group_ids_are_checked(node, group_id):
 async def test_the_empty_group_id_may_commit_as_in_kafka(node):
     await node.groups.commit_offsets("", {tp(0): (1, "")})
     assert node.groups.fetch_offsets("")[tp(0)].offset == 1
+
+
+@pytest.mark.parametrize(
+    "too_much",
+    [
+        {"instance_id": "i" * 32768},
+        {"protocol_type": "ä" * 16384},
+        {"protocols": (Protocol("p" * 32768, b""),)},
+        {"protocols": (Protocol("range", bytes(2 << 20)), Protocol("sticky", bytes((2 << 20) + 1)))},
+    ],
+)
+async def test_what_a_member_brings_has_bounds(node, too_much):
+    with pytest.raises(InvalidRequest):
+        await node.join(**too_much)
+    assert node.groups.list_groups() == []
+
+
+async def test_the_longest_names_are_kept(node):
+    await node.member("g" * 32767, instance_id="i" * 32767, client_id="c" * 32767)
+    (member,) = node.groups.describe("g" * 32767).members
+    assert member.instance_id == "i" * 32767
+
+
+async def test_assignments_that_no_record_can_hold_are_refused(node):
+    joined = await node.join()
+    answer = await node.sync(joined.member_id, 1, assignments={joined.member_id: bytes(33 << 20)})
+    assert answer.error is CoordinatorNotAvailable
+    assert node.groups.describe("g").state is State.PREPARING_REBALANCE
 
 
 # Restart

@@ -18,8 +18,8 @@ from tierlog.client import Client, Refused, ServerUnreachable, path
 from tierlog.demo.orders import Order, number_of
 from tierlog.process import ServeProcess
 
-OUTAGE_S = 60.0
-READ_S = 30.0
+OUTAGE_S = 120.0
+READ_S = 60.0
 
 Place = tuple[int, int]
 """Partition and offset."""

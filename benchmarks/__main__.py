@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--write-docs", action="store_true", help="put the figures into docs/PERFORMANCE.md")
     parser.add_argument("--from", dest="given", type=Path, help="show the results of an earlier run instead")
     choice = parser.parse_args()
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=120)
     if choice.given:
         results = Results.read(choice.given)
     else:

@@ -16,21 +16,35 @@ def shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
+def judged(results: Results) -> list[Row]:
+    """Records per second say the same as MB/s: they are shown beside them and not judged again."""
+    return [row for row in results.rows if row.unit != "records/s"]
+
+
+def values_shown(results: Results, row: Row) -> tuple[str, str]:
+    ours, theirs = (shown(value) for value in row.medians)
+    if row.unit != "MB/s":
+        return ours, theirs
+    per_second = results.row(row.group, row.job, "records/s").medians
+    return f"{ours} ({per_second[0] / 1000:,.0f} k/s)", f"{theirs} ({per_second[1] / 1000:,.0f} k/s)"
+
+
 def print_table(results: Results, console: Console) -> None:
     table = Table(title="tierlog beside Apache Kafka: medians, ratio above 1 is better", title_justify="left")
-    for heading, justify in (("job", "left"), ("unit", "left"), ("tierlog", "right"), ("Kafka", "right")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    table.add_column("ratio", justify="right")
-    table.add_column("")
+    table.add_column("job", no_wrap=True)
+    table.add_column("unit", no_wrap=True)
+    for heading in ("tierlog", "Kafka", "ratio"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     group = None
-    for row in results.rows:
+    for row in judged(results):
         if row.group != group:
             group = row.group
             table.add_section()
             table.add_row(f"[bold]{group}[/]")
-        ours, theirs = (shown(value) for value in row.medians)
         style = STYLE[row.verdict]
-        table.add_row(row.job, row.unit, ours, theirs, f"[{style}]{row.ratio:.2f}×[/]", f"[{style}]{row.verdict}[/]")
+        ratio, verdict = f"[{style}]{row.ratio:.2f}×[/]", f"[{style}]{row.verdict}[/]"
+        table.add_row(row.job, row.unit, *values_shown(results, row), ratio, verdict)
     console.print(table)
     for line in summary(results):
         console.print(line)
@@ -47,9 +61,9 @@ def summary(results: Results) -> list[str]:
         f"tierlog's best produce reaches {produce / ceiling:.0%} of the lower of write(2) and loopback, its best "
         f"consume {consume / limits.loopback_mb_per_s:.0%} of loopback. The client works on the same cores.",
     ]
-    short = [row for row in results.rows if row.verdict == "falls short"]
+    short = [row for row in judged(results) if row.verdict == "falls short"]
     if short:
-        lines.append(f"Falls short of Apache Kafka in {len(short)} of {len(results.rows)} figures:")
+        lines.append(f"Falls short of Apache Kafka in {len(short)} of {len(judged(results))} figures:")
         lines += [f"  {row.group}: {row.job}, {row.unit}: {row.ratio:.2f}×" for row in short]
     else:
         lines.append("No figure falls short of Apache Kafka.")
@@ -66,7 +80,7 @@ def write_plot(results: Results, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    rows = [row for row in results.rows if row.unit != "records/s"]
+    rows = judged(results)
     figure, axes = pyplot.subplots(figsize=(10, 0.27 * len(rows) + 1.5))
     colours = {"target met": "#2a9d5c", "no worse": "#d9a520", "falls short": "#c0392b"}
     names = [f"{row.group}: {row.job} [{row.unit}]" for row in rows]
@@ -83,8 +97,8 @@ def write_plot(results: Results, path: Path) -> None:
     pyplot.close(figure)
 
 
-def _markdown_row(row: Row) -> str:
-    ours, theirs = (shown(value) for value in row.medians)
+def _markdown_row(results: Results, row: Row) -> str:
+    ours, theirs = values_shown(results, row)
     mark = "**falls short**" if row.verdict == "falls short" else row.verdict
     return f"| {row.group}: {row.job} | {row.unit} | {ours} | {theirs} | {row.ratio:.2f}× | {mark} |"
 
@@ -99,7 +113,7 @@ def markdown_block(results: Results) -> str:
         f"{results.others_cpu_share:.0%} of the CPU."
     )
     table = ["| job | unit | tierlog | Kafka | ratio | |", "|---|---|---:|---:|---:|---|"]
-    table += [_markdown_row(row) for row in results.rows]
+    table += [_markdown_row(results, row) for row in judged(results)]
     return "\n".join([BEGIN, "", facts, "", *(f"{line}\n" for line in summary(results)[:2]), *table, "", END])
 
 

@@ -25,7 +25,14 @@ from gateway.kafka.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from hot_tier.errors import FencedLeaderEpoch, InvalidRecord, NotLeader, TierlogError, UnsupportedBatch
+from hot_tier.errors import (
+    FencedLeaderEpoch,
+    InvalidRecord,
+    InvalidTopicName,
+    NotLeader,
+    TierlogError,
+    UnsupportedBatch,
+)
 from hot_tier.record.validate import validate_produced
 
 NO_ERROR: Final = 0
@@ -82,6 +89,8 @@ def _append(
 ) -> PartitionProduceResponse:
     node = context.node
     partition = node.partitions.get(topic, data.index)
+    if partition.topic.internal:
+        raise InvalidTopicName(f"{topic} belongs to the service", hint="produce to a topic of your own")
     records = data.records
     if not isinstance(records, memoryview):
         raise InvalidRecord("no records", where=str(partition.tp))

@@ -31,7 +31,9 @@ from gateway.kafka.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from gateway.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from gateway.kafka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.gateway.kafka.batches import batch
 from tests.gateway.kafka.node import running_node, until
 from tests.gateway.kafka.wire import Wire
 
@@ -345,6 +347,18 @@ async def test_delete_offsets(wire):
     await stable(wire, group_id="busy")
     answer = await wire.ask(deleting("busy"), 0)
     assert [p.error_code for p in answer.topics[0].partitions] == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC] * 2
+
+
+async def test_clients_do_not_write_into_the_offsets_topic(node, wire):
+    await wire.ask(committing(7), 9)
+    forged = [PartitionProduceData(index, bytes(batch(b"forged"))) for index in range(4)]
+    request = ProduceRequest(
+        acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="__consumer_offsets", partition_data=forged)]
+    )
+    (topic,) = (await wire.ask(request, 9)).responses
+    assert {each.error_code for each in topic.partition_responses} == {ErrorCode.INVALID_TOPIC}
+    ends = [node.node.partitions.get("__consumer_offsets", index).log.log_end_offset for index in range(4)]
+    assert sum(ends) == 1
 
 
 # Looking at groups

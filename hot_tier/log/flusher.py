@@ -26,7 +26,8 @@ class Flusher:
         self._idle.set()
         self._queue: SimpleQueue[tuple[StoredLog, FlushJob] | None] = SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._work, name=f"log-flush-{number}", daemon=True) for number in range(threads)
+            threading.Thread(target=self._work, name=f"log-flush-{number}", daemon=True)
+            for number in range(max(1, threads))
         ]
         for thread in self._threads:
             thread.start()

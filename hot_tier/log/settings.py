@@ -20,8 +20,9 @@ class LogSettings:
         default=1024,
         metadata={"doc": "At most about this many log files are kept open; the least recently used are closed."},
     )
+    # 4 KiB appended to many files on ext4: 4 threads 3,600 syncs/s, 8 threads 7,300, 16 threads 8,400.
     flush_threads: int = field(
-        default=4,
+        default=8,
         metadata={"doc": "Threads that sync logs to the disk for flush=commit; each serves one log at a time."},
     )
     recovery_threads: int = field(

@@ -11,6 +11,8 @@ Rules:
 - A delete marker (null value) stays until delete.retention.ms after its segment was first cleaned, so that a reader
   who saw the old value sees the marker too. Segments whose markers still wait are not merged with others: a merged
   segment has one cleaning time, and putting it off at every pass would keep markers for ever.
+- Where the log is archived its delete markers stay for good: the bucket may hold older values of their keys, which
+  would come back to life.
 - A batch keeps its base and last offset whatever it loses. One that loses all goes, unless it is its producer's last:
   then its bare header stays, so that a replica that reads the log still knows the sequence.
 - Neighbours are merged while the result fits into one segment.
@@ -74,7 +76,7 @@ def is_due(config: TopicConfig, segments: Sequence[SegmentInfo], *, now_ms: int)
     return any(now_ms - segment.max_timestamp > config.max_compaction_lag_ms for segment in dirty)
 
 
-def groups(config: TopicConfig, segments: Sequence[SegmentInfo], *, now_ms: int) -> list[Group]:
+def groups(config: TopicConfig, segments: Sequence[SegmentInfo], *, now_ms: int, archived: bool = False) -> list[Group]:
     found: list[list[SegmentInfo]] = []
     for segment in segments:
         if found and _may_join(config, found[-1], segment, now_ms):
@@ -86,7 +88,7 @@ def groups(config: TopicConfig, segments: Sequence[SegmentInfo], *, now_ms: int)
             members[0].base_offset,
             members[-1].end_offset,
             tuple(members),
-            _markers_may_go(config, members[0], now_ms),
+            _markers_may_go(config, members[0], now_ms) and not archived,
         )
         for members in found
     ]

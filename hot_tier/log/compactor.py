@@ -117,7 +117,8 @@ class Compactor:
                 partial(build_table, wanted, covered, self._buffer_bytes, self._check)
             )
             segments = [segment for segment in log.sealed_segments() if segment.base_offset < min(covered, end_offset)]
-            for group in groups(log.config, segments, now_ms=now_ms):
+            archived = log.config.remote_storage_enable or log.log_start_offset < log.local_log_start_offset
+            for group in groups(log.config, segments, now_ms=now_ms, archived=archived):
                 await self._rewrite(log, group, table, covered, now_ms)
             dirty = [segment for segment in log.sealed_segments() if segment.end_offset <= end_offset]
         left = sum(segment.size for segment in log.sealed_segments() if segment.end_offset <= end_offset)

@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -317,3 +318,15 @@ def test_what_is_merged() -> None:
     assert [group.drop_markers for group in found] == [True, False, False, False]
     large = [segment(0, size=600), segment(10, size=600)]
     assert [len(group.members) for group in groups(config, large, now_ms=0)] == [1, 1]
+
+
+def test_delete_markers_of_an_archived_log_stay(tmp_path: Path) -> None:
+    """The bucket may hold older values of their keys."""
+    log = open_log(tmp_path, replace(COMPACT, remote_storage_enable=True))
+    write(log, (b"a", None), (b"b", None))
+    for number in range(3):
+        write(log, (b"b", b"%d" % number))
+        close_active(log)
+        compact(log, now_ms=NOW + number * 10**9)
+    assert seen(read_all(log)) == [(0, b"a", None), (4, b"b", b"2")]
+    release(log)

@@ -7,6 +7,7 @@ measurement against aiobotocore.
 """
 
 import os
+import re
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -35,6 +36,8 @@ _STREAM_BYTES = 1 << 20
 _PART_BYTES = 16 << 20
 _PARTS_AT_ONCE = 4
 _DELETE_AT_ONCE = 1000
+_STATUS = re.compile(r"non-2xx status code: (\d{3})")
+"""The only trustworthy place in an error's text: addresses and keys around it hold any digits."""
 
 
 class S3Store:
@@ -78,7 +81,10 @@ class S3Store:
     async def put_if_absent(self, key: str, data: Buffer) -> bool:
         try:
             await self._put(key, data, "create")
-        except (AlreadyExistsError, PreconditionError):
+        except (AlreadyExistsError, PreconditionError) as error:
+            if _status(error) == 409:
+                # ConditionalRequestConflict: another request on this key was under way, and nothing was written.
+                raise StoreUnavailable("another write of this object is under way", where=f"{self.url}{key}") from error
             return False
         return True
 
@@ -109,7 +115,7 @@ class S3Store:
             async for chunk in result.stream(min_chunk_size=_STREAM_BYTES):
                 yield memoryview(chunk)
         except (BaseError, OSError) as error:
-            if "416" in str(error):
+            if _status(error) == 416:
                 return
             self._fail(key, error)
 
@@ -169,7 +175,7 @@ class S3Store:
 
     def _fail(self, key: str, error: BaseException) -> NoReturn:
         """obstore tells a missing object and refused credentials apart; the rest is in its text."""
-        where, text = f"{self.url}{key}", str(error)
+        where, text, status = f"{self.url}{key}", str(error), _status(error)
         first_line = text.splitlines()[0][:300] if text else type(error).__name__
         if "NoSuchBucket" in text:
             raise StoreMisconfigured(
@@ -181,11 +187,16 @@ class S3Store:
             raise StoreDenied(
                 first_line, where=where, hint="check the AWS credentials and the bucket's policy"
             ) from error
-        if "SlowDown" in text or "429" in text or "503" in text:
+        if "SlowDown" in text or status in (429, 503):
             raise StoreThrottled(first_line, where=where) from error
-        if "NotImplemented" in text or "501" in text:
+        if status == 501:
             raise StoreError(first_line, where=where, hint="the store lacks this operation") from error
         raise StoreUnavailable(first_line, where=where) from error
+
+
+def _status(error: BaseException) -> int | None:
+    found = _STATUS.search(str(error))
+    return int(found[1]) if found else None
 
 
 def _credentials(url: str) -> Any:

@@ -35,12 +35,17 @@ class Run:
     def __len__(self) -> int:
         return len(self.data)
 
-    def slice(self, offset: Offset, max_bytes: int) -> memoryview:
-        """Whole batches from the one that holds `offset`: as many as fit, and at least one."""
+    def slice(self, offset: Offset, max_bytes: int, min_one: bool = True) -> bytes:
+        """Whole batches from the one that holds `offset`: as many as fit, and with `min_one` at least one.
+
+        A copy: a view would keep the whole run in memory for as long as a slow client takes its part.
+        """
         first = int(np.searchsorted(self.last_offsets, offset))
         start = int(self.ends[first - 1]) if first else 0
-        last = max(int(np.searchsorted(self.ends, start + max_bytes, "right")) - 1, first)
-        return self.data[start : int(self.ends[last])]
+        last = int(np.searchsorted(self.ends, start + max_bytes, "right")) - 1
+        if last < first and not min_one:
+            return b""
+        return bytes(self.data[start : int(self.ends[max(last, first)])])
 
     def first_at_or_after(self, timestamp_ms: int, start: Offset, end: Offset) -> TimedOffset | None:
         """The earliest record of [start, end) that is not older. Batches that are all older are not looked into."""
@@ -58,6 +63,11 @@ class Run:
                     Offset(int(columns.offsets[row])), int(columns.timestamps[row]), LeaderEpoch(header.leader_epoch)
                 )
         return None
+
+    def greatest_timestamp(self, start: Offset, end: Offset) -> int | None:
+        """Of the records of [start, end); None where there are none."""
+        stamps = decode_batches(self.data, from_offset=start, end_offset=end).timestamps
+        return int(stamps.max()) if len(stamps) else None
 
 
 def make_run(columns: RecordColumns | None, first_offset: Offset, end_offset: Offset, epoch: LeaderEpoch) -> Run:

@@ -4,6 +4,7 @@ A `Manifest` is one snapshot and the pages of it that were needed so far. Pages 
 serves all snapshots of a partition; a fetch among 100,000 segments reads one page of 1,000, once.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 
@@ -42,12 +43,16 @@ async def load(store: RetryingStore, layout: PartitionLayout, key: str) -> Snaps
 
 
 class PageCache:
-    """Pages by uuid, the least recently used go first."""
+    """Pages by uuid, the least recently used go first.
+
+    Who asks for the same page waits for one GET, which goes on when they give up: one who tries again finds it.
+    """
 
     def __init__(self, store: RetryingStore, capacity: int = 256) -> None:
         self._store = store
         self._capacity = capacity
         self._pages: OrderedDict[str, tuple[Segment, ...]] = OrderedDict()
+        self._loading: dict[str, asyncio.Task[tuple[Segment, ...]]] = {}
 
     def cached(self, page: Page) -> tuple[Segment, ...] | None:
         if page.uuid in self._pages:
@@ -58,6 +63,18 @@ class PageCache:
         known = self.cached(page)
         if known is not None:
             return known
+        task = self._loading.get(page.uuid)
+        if task is None:
+            task = self._loading[page.uuid] = asyncio.create_task(self._load(layout, page))
+            task.add_done_callback(lambda done: self._loaded(page.uuid, done))
+        return await asyncio.shield(task)
+
+    def _loaded(self, uuid: str, task: asyncio.Task[tuple[Segment, ...]]) -> None:
+        self._loading.pop(uuid, None)
+        if not task.cancelled():
+            task.exception()  # Whoever waits is told; when nobody does, the next one asks again.
+
+    async def _load(self, layout: PartitionLayout, page: Page) -> tuple[Segment, ...]:
         key = layout.page(page.base_offset, page.uuid)
         where = f"{self._store.url}{key}"
         try:
@@ -114,3 +131,12 @@ class Manifest:
                 yield segment
         for segment in filter(wanted, self.snapshot.tail):
             yield segment
+
+    async def edges(self, start: Offset, end: Offset) -> AsyncIterator[Segment]:
+        """Segments that touch [start, end) in those parts of the manifest that do not lie wholly inside it."""
+        for part in self.snapshot.parts:
+            touches = part.base_offset < end and start < part.end_offset
+            if touches and not (start <= part.base_offset and part.end_offset <= end):
+                low, high = max(start, part.base_offset), min(end, part.end_offset)
+                async for segment in self.segments(Offset(low), Offset(high)):
+                    yield segment

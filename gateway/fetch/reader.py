@@ -43,6 +43,7 @@ class ColdSlice:
     manifest: Manifest
     offset: Offset
     max_bytes: int
+    min_one: bool
     length: int = 0
 
 
@@ -104,7 +105,7 @@ class Reader:
         found: FileSlice | ColdSlice | None = None
         if offset < end and (max_bytes > 0 or min_one):
             if offset < log.local_log_start_offset:
-                found = ColdSlice(self._manifest(partition, offset), Offset(offset), max_bytes)
+                found = ColdSlice(self._manifest(partition, offset), Offset(offset), max_bytes, min_one)
             else:
                 found = log.locate(Offset(offset), max_bytes, end, min_one=min_one)
         size = 0
@@ -118,18 +119,26 @@ class Reader:
         if isinstance(located.found, ColdSlice):
             cold = located.found
             assert self._archive is not None
-            records = self._archive.reader.read_now(cold.manifest, cold.offset, cold.max_bytes)
+            records = self._archive.reader.read_now(cold.manifest, cold.offset, cold.max_bytes, min_one=cold.min_one)
         elif located.found is not None:
             records = located.partition.log.read_now(located.found)
         return None if records is None else _fetched(located, records)
 
     async def take(self, located: Located) -> Fetched:
         assert located.found is not None
-        if not isinstance(located.found, ColdSlice):
-            return _fetched(located, await located.partition.log.read(located.found))
         cold = located.found
+        if not isinstance(cold, ColdSlice):
+            log, hot = located.partition.log, cold
+            try:
+                return _fetched(located, await log.read(hot))
+            except OffsetOutOfRange:
+                if not log.log_start_offset <= hot.offset < log.local_log_start_offset:
+                    raise
+                # Its local copy was dropped between the two steps.
+                manifest = self._manifest(located.partition, hot.offset)
+                cold = ColdSlice(manifest, Offset(hot.offset), hot.max_bytes, hot.min_one)
         assert self._archive is not None
-        records = await self._archive.reader.read(cold.manifest, cold.offset, cold.max_bytes)
+        records = await self._archive.reader.read(cold.manifest, cold.offset, cold.max_bytes, min_one=cold.min_one)
         if records is None:
             raise _hole(located.partition, cold.offset)
         return _fetched(located, records)
@@ -152,29 +161,43 @@ class Reader:
         """The earliest record at or after a time, over both tiers, among those that the reader may see."""
         log = partition.log
         end = partition.last_stable_offset if isolation == Isolation.READ_COMMITTED else partition.high_watermark
-        start, seam = log.log_start_offset, log.local_log_start_offset
-        if start < seam:
-            manifest = self._manifest(partition, start)
-            assert self._archive is not None
-            found = await self._archive.reader.first_at_or_after(manifest, timestamp_ms, start, seam)
+        start = log.log_start_offset
+        while True:
+            seam = log.local_log_start_offset
+            found = await self._first_cold(partition, timestamp_ms, start, seam)
             if found is not None:
-                return TimestampOffset(found.timestamp_ms, found.offset, found.leader_epoch)
-        return await log.offset_for_timestamp(timestamp_ms, end)
+                return found
+            hot = await log.offset_for_timestamp(timestamp_ms, end)
+            if log.local_log_start_offset == seam:
+                return hot
+            # Segments went to the bucket alone meanwhile, and the search may have passed them by.
+            start = seam
+
+    async def _first_cold(
+        self, partition: Partition, timestamp_ms: int, start: Offset, end: Offset
+    ) -> TimestampOffset | None:
+        start = max(start, partition.log.log_start_offset)
+        if start >= end:
+            return None
+        manifest = self._manifest(partition, start)
+        assert self._archive is not None
+        found = await self._archive.reader.first_at_or_after(manifest, timestamp_ms, start, end)
+        return None if found is None else TimestampOffset(found.timestamp_ms, found.offset, found.leader_epoch)
 
     async def max_timestamp_offset(self, partition: Partition) -> TimestampOffset | None:
         """The first record with the greatest timestamp of all that are committed."""
         log = partition.log
         hot = await log.max_timestamp_offset(partition.high_watermark)
+        # Looked at after the search: what went to the bucket alone during it is looked for there.
         start, seam = log.log_start_offset, log.local_log_start_offset
         if start == seam:
             return hot
         manifest = self._manifest(partition, start)
-        latest = max((part.max_timestamp_ms for part in manifest.snapshot.parts if part.rows), default=-1)
-        if hot is not None and hot.timestamp > latest:
-            return hot
         assert self._archive is not None
-        found = await self._archive.reader.first_at_or_after(manifest, latest, start, seam)
-        return hot if found is None else TimestampOffset(found.timestamp_ms, found.offset, found.leader_epoch)
+        latest = await self._archive.reader.greatest_timestamp(manifest, start, seam)
+        if latest is None or (hot is not None and hot.timestamp > latest):
+            return hot
+        return await self._first_cold(partition, latest, start, seam) or hot
 
     def archived_end(self, partition: Partition) -> Offset:
         """Archived through here, exclusive; 0 where nothing is, or nothing is known yet."""

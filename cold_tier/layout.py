@@ -132,6 +132,12 @@ def pin(topic: str, topic_id: UUID, name: str) -> str:
     return f"{pins_folder(topic, topic_id)}{name}.json"
 
 
+def parse_topic_description(key: str) -> int | None:
+    """The description's version."""
+    name = key.rpartition("/")[2].removesuffix(".json")
+    return _SEQUENCES - int(name) if name.isdecimal() else None
+
+
 def parse_topic_folder(key: str) -> tuple[str, UUID, str] | None:
     """(topic, topic id, the rest of the key) of anything below `_tierlog/<topic>.<topic id>/`."""
     found = _TOPIC_FOLDER.fullmatch(key)

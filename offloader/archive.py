@@ -125,6 +125,9 @@ async def verify_segment(store: RetryingStore, layout: PartitionLayout, segment:
 def _mapped(path: str) -> memoryview:
     """A file's bytes without reading it; the mapping lasts as long as someone looks at it."""
     with open(path, "rb") as file:
+        # Compaction may have left nothing of a segment but its offsets.
+        if os.fstat(file.fileno()).st_size == 0:
+            return memoryview(b"")
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 

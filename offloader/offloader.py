@@ -1,20 +1,22 @@
 """The offloader of one broker: finds work on the partitions it leads and does it, without end.
 
 Each round takes every led partition with `remote.storage.enable`: opens its archive, archives sealed segments through
-the worker processes, applies retention, collects garbage. One partition's failure is counted, said once per kind, and
-tried again in a later round with a growing pause; the others go on. A fenced archive is closed and opened anew, under
-the epoch that the partition has then.
+the worker processes, applies retention, collects garbage. Partitions take turns, a segment each, so that one with a
+long backlog holds up neither the others nor its own retention. One partition's failure is counted, said once per kind,
+and tried again in a later round with a growing pause; the others go on. Where a publish was fenced or its answer lost,
+the manifest is loaded anew first.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 import orjson
 import structlog
 
 from cold_tier.catalog import Catalog
-from cold_tier.errors import ManifestFenced
-from cold_tier.layout import topic_description
+from cold_tier.errors import ManifestFenced, StoreUnavailable
+from cold_tier.layout import parse_topic_description, topic_description, topic_descriptions
 from cold_tier.objects.open import StoreSettings
 from cold_tier.objects.retrying import StoreCounters
 from cold_tier.reports import Collected
@@ -22,7 +24,7 @@ from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import Topic
 from hot_tier.cluster.store import MetadataStore
 from hot_tier.errors import TierlogError
-from hot_tier.ids import TopicPartition
+from hot_tier.ids import TopicId, TopicPartition
 from hot_tier.replication.partition import Partition
 from hot_tier.replication.table import PartitionTable
 from offloader.deleted_topics import DeletedTopics
@@ -33,6 +35,7 @@ from offloader.worker import WorkerProcess
 log = structlog.get_logger()
 
 _MAX_PAUSE_MS = 60_000
+_OPEN_AT_ONCE = 16
 
 
 class Offloader:
@@ -56,7 +59,7 @@ class Offloader:
         self._workers = [WorkerProcess(store, f"{scratch}/{number}") for number in range(settings.workers)]
         self._archives: dict[TopicPartition, PartitionArchive] = {}
         self._not_before: dict[TopicPartition, int] = {}
-        self._described: dict[str, bytes] = {}
+        self._described: dict[TopicId, bytes] = {}
         self.deleted_topics = DeletedTopics(image, metadata, catalog.store, settings.delete_grace_ms)
         self._next_garbage_ms = 0
         self._wake = asyncio.Event()
@@ -108,7 +111,11 @@ class Offloader:
 
     async def _run(self) -> None:
         while True:
-            await self.round()
+            try:
+                await self.round()
+            except Exception:
+                # A mistake of ours; archiving must not end because of it while the disk fills.
+                log.exception("a round of the offloader failed")
             try:
                 async with asyncio.timeout(self._settings.check_ms / 1000):
                     await self._wake.wait()
@@ -117,17 +124,25 @@ class Offloader:
             self._wake.clear()
 
     async def round(self) -> None:
-        """Everything there is to do now, as many partitions at a time as there are workers."""
+        """Everything there is to do now, as many partitions at a time as there are workers, a segment at a time each.
+
+        Manifests come first: whoever reads from the bucket needs them, and waits for no upload.
+        """
         now_ms = self._clock()
-        collect = now_ms >= self._next_garbage_ms
+        left_ms = self._next_garbage_ms - now_ms
+        collect = left_ms <= 0 or left_ms > self._settings.garbage_check_ms  # More than that: the clock went back.
         if collect:
             self._next_garbage_ms = now_ms + self._settings.garbage_check_ms
-        waiting = [partition for partition in self._partitions if self._is_due(partition, now_ms)]
         self._forget_gone()
+        waiting = deque(partition for partition in self._partitions if self._is_due(partition, now_ms))
+        await self._open_archives(waiting)
 
         async def take_turns(worker: WorkerProcess) -> None:
             while waiting:
-                await self._attend(waiting.pop(), worker, collect)
+                partition = waiting.popleft()
+                ready = self._is_due(partition, self._clock()) and not self._archives[partition.tp].must_open
+                if ready and await self._attend(partition, worker, collect):
+                    waiting.append(partition)
 
         await asyncio.gather(*(take_turns(worker) for worker in self._workers))
         if collect:
@@ -136,13 +151,16 @@ class Offloader:
 
     def _is_due(self, partition: Partition, now_ms: int) -> bool:
         partition_log = partition.log
+        pause_ms = self._not_before.get(partition.tp, 0) - now_ms
         # A partition that nobody ever wrote to has nothing in the bucket, and needs nothing there.
         return (
             partition_log.config.remote_storage_enable
             # What the service keeps for itself it reads from local disk alone.
             and not partition.topic.internal
             and partition_log.log_end_offset > 0
-            and now_ms >= self._not_before.get(partition.tp, 0)
+            and self._partitions.find(*partition.tp) is partition
+            # A longer pause than any that is made: the clock went back.
+            and not 0 < pause_ms <= _MAX_PAUSE_MS
         )
 
     def _forget_gone(self) -> None:
@@ -153,29 +171,60 @@ class Offloader:
                 del self._archives[tp]
             if current is None or current.topic.id != archive.layout.topic_id:
                 self._catalog.drop(archive.layout)
+        self._not_before = {tp: until_ms for tp, until_ms in self._not_before.items() if tp in alive}
+        topics = {partition.topic.id for partition in alive.values()}
+        self._described = {topic_id: text for topic_id, text in self._described.items() if topic_id in topics}
 
-    async def _attend(self, partition: Partition, worker: WorkerProcess, collect: bool) -> None:
-        archive = self._archives.get(partition.tp)
-        if archive is None:
-            archive = PartitionArchive(partition, self._catalog, self._metadata, self._settings)
-            self._archives[partition.tp] = archive
-        try:
-            if not archive.is_open:
+    async def _open_archives(self, partitions: Iterable[Partition]) -> None:
+        room = asyncio.Semaphore(_OPEN_AT_ONCE)
+
+        async def open_archive(archive: PartitionArchive) -> bool:
+            async with room:
                 await archive.open(self._clock())
+            return False
+
+        opening = []
+        for partition in partitions:
+            archive = self._archives.get(partition.tp)
+            if archive is None:
+                archive = PartitionArchive(partition, self._catalog, self._metadata, self._settings)
+                self._archives[partition.tp] = archive
+            if archive.must_open:
+                opening.append(self._try(archive, open_archive(archive)))
+        await asyncio.gather(*opening)
+
+    async def _attend(self, partition: Partition, worker: WorkerProcess, collect: bool) -> bool:
+        """One segment, then retention and garbage; whether there is more to archive."""
+        archive = self._archives[partition.tp]
+
+        async def work() -> bool:
             await self._describe(partition.topic)
-            while (following := archive.next_segment()) is not None:
+            following = archive.next_segment()
+            if following is not None:
                 segment = await worker.archive(archive.job(following, self._clock()))
                 await archive.publish(segment, self._clock())
             await archive.apply_retention(self._clock())
             await archive.collect_removed(self._clock())
+            if archive.next_segment() is not None:
+                return True
             if collect:
                 await archive.collect_orphans(self._clock())
-        except (TierlogError, OSError) as error:
-            self._failed(archive, error)
-        else:
             archive.failures_in_a_row = 0
             archive.last_success_ms = self._clock()
             self._not_before.pop(partition.tp, None)
+            return False
+
+        return await self._try(archive, work())
+
+    async def _try(self, archive: PartitionArchive, work: Awaitable[bool]) -> bool:
+        try:
+            return await work
+        except (TierlogError, OSError) as error:
+            self._failed(archive, error)
+        except Exception as error:
+            log.exception("archiving failed by a mistake of ours", partition=str(archive.partition.tp))
+            self._failed(archive, error)
+        return False
 
     def _failed(self, archive: PartitionArchive, error: Exception) -> None:
         tp = archive.partition.tp
@@ -186,8 +235,8 @@ class Offloader:
             log.warning("archiving failed and is tried again", partition=str(tp), error=str(error))
         pause_ms = min(self._settings.check_ms * 2 ** min(archive.failures_in_a_row, 10), _MAX_PAUSE_MS)
         self._not_before[tp] = self._clock() + pause_ms
-        if isinstance(error, ManifestFenced):
-            self._archives.pop(tp, None)
+        if isinstance(error, ManifestFenced | StoreUnavailable):
+            archive.mistrust()
 
     async def _describe(self, topic: Topic) -> None:
         """Keep the topic's own description in the bucket, so that it can be restored from there alone."""
@@ -201,6 +250,13 @@ class Offloader:
                 "created_ms": topic.created_ms,
             }
         )
-        if self._described.get(topic.name) != described:
-            await self._catalog.store.put(topic_description(topic.name, topic.id, self._clock()), described)
-            self._described[topic.name] = described
+        if self._described.get(topic.id) == described:
+            return
+        store, version = self._catalog.store, self._clock()
+        newest = await anext(aiter(store.list(topic_descriptions(topic.name, topic.id))), None)
+        if newest is None or bytes(await store.get(newest.key)) != described:
+            if newest is not None:
+                # Newer than what is there, also when the clock went back.
+                version = max(version, (parse_topic_description(newest.key) or 0) + 1)
+            await store.put(topic_description(topic.name, topic.id, version), described)
+        self._described[topic.id] = described

@@ -18,13 +18,16 @@ import orjson
 import structlog
 
 from cold_tier.catalog import Catalog
-from cold_tier.errors import ManifestFenced
+from cold_tier.errors import CorruptManifest, ManifestFenced
+from cold_tier.inventory import find_topics
 from cold_tier.layout import PartitionLayout
-from cold_tier.manifest.model import EpochStart, Segment
+from cold_tier.manifest.model import EpochStart, Segment, Snapshot
+from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.pins import held
 from hot_tier.cluster.store import ABSENT, Compare, MetadataStore, Put
-from hot_tier.ids import LeaderEpoch, Offset
+from hot_tier.errors import CorruptLog
+from hot_tier.ids import NO_EPOCH, LeaderEpoch, Offset
 from hot_tier.log.producer_snapshots import snapshot_path
 from hot_tier.replication.partition import Partition
 from offloader import failpoints
@@ -49,6 +52,7 @@ class PartitionArchive:
         self._metadata = metadata
         self._settings = settings
         self._writer: ManifestWriter | None = None
+        self._unsure = False
         self._turn = asyncio.Lock()
         self.last_success_ms = 0
         self.archived_segments = 0
@@ -67,18 +71,62 @@ class PartitionArchive:
         return self._writer is not None
 
     @property
+    def must_open(self) -> bool:
+        return self._writer is None or self._unsure
+
+    def mistrust(self) -> None:
+        """A publish may or may not have taken effect: the bucket is asked before anything else is done."""
+        self._unsure = True
+
+    @property
     def backlog_bytes(self) -> int:
         end = self._writer.current.end_offset if self._writer else self.partition.log.log_start_offset
         return backlog_bytes(self.partition.log.segments(), end)
 
     async def open(self, now_ms: int) -> None:
         """Load the newest manifest and take it over. From here on the log's start is what the manifest says."""
-        partition_log = self.partition.log
-        self._writer = await ManifestWriter.open(
-            self._store, self.layout, self.leader_epoch, partition_log.log_start_offset, now_ms
-        )
-        self._published()
-        await self._record_archived()
+        async with self._turn:
+            recorded = await self._metadata.get(archived_key(self.layout.topic_id, self.layout.partition))
+            self._writer = await ManifestWriter.open(
+                self._store,
+                self.layout,
+                self.leader_epoch,
+                # Where nothing was ever archived there is nothing below the local log.
+                self.partition.log.local_log_start_offset,
+                now_ms,
+                check=lambda found: self._check_against_log(found, recorded is not None),
+            )
+            self._unsure = False
+            self._published()
+            await self._record_archived()
+
+    def _check_against_log(self, found: Snapshot | None, archived_before: bool) -> None:
+        """The bucket and the local log tell one history, or nothing is published, dropped or deleted."""
+        partition_log, where = self.partition.log, f"{self._store.url}{self.layout.manifest_folder}"
+        if found is None:
+            if archived_before and partition_log.log_start_offset < partition_log.local_log_start_offset:
+                raise CorruptManifest(
+                    f"there is no manifest, but offsets {partition_log.log_start_offset} to "
+                    f"{partition_log.local_log_start_offset} were archived and are not on the local disk",
+                    where=where,
+                    hint="check that --bucket is the one this topic was archived to; no new archive is begun",
+                )
+            return
+        last = found.end_offset - 1
+        if found.end_offset > partition_log.log_end_offset:
+            raise CorruptLog(
+                f"the archive holds offsets up to {last}, the local log ends at {partition_log.log_end_offset}",
+                where=where,
+                hint="local records were lost; delete the topic and `tierlog archive restore` it",
+            )
+        ours = partition_log.epochs.epoch_at(last)
+        theirs = found.tail[-1].epochs[-1].leader_epoch if found.tail and found.tail[-1].epochs else ours
+        if last >= partition_log.log_start_offset and ours not in (theirs, NO_EPOCH):
+            raise CorruptLog(
+                f"offset {last} was written in leader epoch {theirs} by the archive, in {ours} by the local log",
+                where=where,
+                hint="these are two histories; nothing is archived, dropped or deleted until one of them is gone",
+            )
 
     def next_segment(self) -> NextSegment | None:
         return next_to_archive(
@@ -140,8 +188,7 @@ class PartitionArchive:
 
     async def _drop_local(self, now_ms: int) -> None:
         partition_log = self.partition.log
-        end = self.writer.current.end_offset
-        drop = local_drop_offset(partition_log.config, partition_log.segments(), end, now_ms)
+        drop = local_drop_offset(partition_log.config, partition_log.segments(), self.writer.current, now_ms)
         if drop is None:
             return
         await self._ensure_still_leading()
@@ -169,14 +216,19 @@ class PartitionArchive:
     async def collect_orphans(self, now_ms: int) -> int:
         """Delete objects of this partition that its manifest does not name, and superseded manifests; how many.
 
-        Only those too old to be a write under way. Rows lie in a folder by topic name, so what is left there of a
-        deleted topic of the same name goes too.
+        Only those too old to be a write under way, whatever the clocks say. Rows lie in a folder by topic name, so what
+        is left there of a deleted topic of the same name goes too; what a topic of that name in another cluster's
+        manifest holds does not.
         """
         async with self._turn:
             manifest = self._catalog.get(self.layout)
             assert manifest is not None
             found = await unnamed_objects(self._store, [self.layout], await named_keys(manifest))
-            orphans = [info.key for info in found.values() if now_ms - info.modified_ms >= self._settings.orphan_age_ms]
+            old = [info.key for info in found.values() if now_ms - info.modified_ms >= self._settings.orphan_age_ms]
+            orphans = [key for key in old if not self._may_be_under_way(key)]
+            if any(self.layout.parse_rows(key) for key in orphans):
+                others = await self._named_by_others()
+                orphans = [key for key in orphans if key not in others]
             before = now_ms - self._settings.manifest_history_ms
             superseded = [info.key for info in await superseded_manifests(self._store, manifest, before)]
             if superseded and not await self._pinned(now_ms):
@@ -185,6 +237,22 @@ class PartitionArchive:
                 await self._ensure_still_leading()
                 await self._store.delete(orphans)
             return len(orphans)
+
+    def _may_be_under_way(self, key: str) -> bool:
+        name = self.layout.parse_rows(key) or self.layout.parse_index(key)
+        current = self.writer.current
+        return name is not None and name.leader_epoch >= self.leader_epoch and name.base_offset >= current.end_offset
+
+    async def _named_by_others(self) -> set[str]:
+        """Rows that other topics of this name hold: deleted ones, and those of clusters that share the bucket."""
+        named: set[str] = set()
+        for life in await find_topics(self._store, self.layout.topic):
+            for layout in life.layouts:
+                if life.id != self.layout.topic_id and layout.partition == self.layout.partition:
+                    snapshot = await load_newest(self._store, layout)
+                    if snapshot is not None:
+                        named |= await named_keys(Manifest(snapshot, PageCache(self._store)))
+        return named
 
     async def _pinned(self, now_ms: int) -> bool:
         """Whether a job holds the topic's retention; asked only when something is to go, for it costs a LIST."""

@@ -2,7 +2,7 @@
 
 The rules (each is tried by tests/offloader/test_plan.py):
 - Archived are sealed segments wholly below the last stable offset, oldest first, without a hole.
-- Dropped locally are segments that a published manifest holds, past `local.retention.*`.
+- Dropped locally are segments that a published manifest holds or has let go of, past `local.retention.*`.
 - Expired are archived segments, oldest first, past `retention.*`. What is not archived is never expired: it is
   archived first. The size counted is that of the log: the archived part by the sizes its segments had, plus what is
   still only local.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cold_tier.manifest.model import Segment, Snapshot
+from cold_tier.manifest.model import NO_TIMESTAMP, Segment, Snapshot
 from hot_tier.errors import CorruptLog
 from hot_tier.ids import Offset
 from hot_tier.log.config import TopicConfig
@@ -52,19 +52,20 @@ def backlog_bytes(segments: Sequence[SegmentInfo], archived_end: Offset) -> int:
 
 
 def local_drop_offset(
-    config: TopicConfig, segments: Sequence[SegmentInfo], archived_end: Offset, now_ms: int
+    config: TopicConfig, segments: Sequence[SegmentInfo], archived: Snapshot, now_ms: int
 ) -> Offset | None:
-    """Local segments that end at or below this go; None: none do."""
+    """Local segments that end at or below this go; None: none do. What is deleted for all readers goes in any case."""
     keep_ms = config.retention_ms if config.local_retention_ms == _AS_TOTAL else config.local_retention_ms
     keep_bytes = config.retention_bytes if config.local_retention_bytes == _AS_TOTAL else config.local_retention_bytes
     excess = sum(info.size for info in segments) - keep_bytes
     drop: Offset | None = None
     for info in segments:
-        if not info.sealed or info.end_offset > archived_end:
+        if not info.sealed or info.end_offset > archived.end_offset:
             break
+        deleted = info.end_offset <= archived.log_start_offset
         too_old = keep_ms >= 0 and now_ms - info.max_timestamp > keep_ms
         too_many = keep_bytes >= 0 and excess >= info.size
-        if not (too_old or too_many):
+        if not (deleted or too_old or too_many):
             break
         excess -= info.size
         drop = info.end_offset
@@ -88,9 +89,9 @@ class Expiry:
         self.log_start_offset = archived.log_start_offset
 
     def expires(self, segment: Segment) -> bool:
-        too_old = (
-            self._by_policy and self._retention_ms >= 0 and self._now_ms - segment.max_timestamp_ms > self._retention_ms
-        )
+        # Records without a timestamp are as old as their archive.
+        newest_ms = segment.archived_ms if segment.max_timestamp_ms == NO_TIMESTAMP else segment.max_timestamp_ms
+        too_old = self._by_policy and self._retention_ms >= 0 and self._now_ms - newest_ms > self._retention_ms
         too_many = self._excess >= segment.log_bytes
         if not (segment.end_offset <= self.log_start_offset or too_old or too_many):
             return False

@@ -9,7 +9,7 @@ own epoch's first. Every publish runs the invariants first, writes with put-if-a
 
 import dataclasses
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cold_tier.errors import ManifestFenced
 from cold_tier.layout import PartitionLayout, Version
@@ -48,13 +48,16 @@ class ManifestWriter:
         log_start_offset: Offset,
         now_ms: int,
         page_segments: int = PAGE_SEGMENTS,
+        check: Callable[[Snapshot | None], None] = lambda found: None,
     ) -> "ManifestWriter":
         """Take the partition over: what is published becomes ours, under our epoch.
 
         `log_start_offset` counts only where nothing was ever published; otherwise the manifest knows better. A leader
-        that comes back in its own epoch goes on where it was.
+        that comes back in its own epoch goes on where it was. `check` is shown what is there, and may refuse it, before
+        anything is published.
         """
         found = await load_newest(store, layout)
+        check(found)
         if found is not None and found.version.leader_epoch > leader_epoch:
             raise ManifestFenced(
                 f"epoch {leader_epoch} is deposed: epoch {found.version.leader_epoch} has published",

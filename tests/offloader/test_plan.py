@@ -79,21 +79,23 @@ def test_the_backlog_counts_what_is_sealed_and_not_archived() -> None:
 def test_only_what_the_manifest_holds_is_dropped_locally() -> None:
     segments = [local(n * 10, n * 10 + 10, age_ms=5 * HOUR) for n in range(4)]
     settings = config(local_retention_ms=HOUR)
-    assert local_drop_offset(settings, segments, 20, NOW) == 20
-    assert local_drop_offset(settings, segments, 19, NOW) == 10
-    assert local_drop_offset(settings, segments, 0, NOW) is None
+    assert local_drop_offset(settings, segments, snapshot(segment(0, 20)), NOW) == 20
+    assert local_drop_offset(settings, segments, snapshot(segment(0, 19)), NOW) == 10
+    assert local_drop_offset(settings, segments, snapshot(), NOW) is None
 
 
 def test_local_retention_by_bytes_keeps_the_newest() -> None:
     segments = [local(n * 10, n * 10 + 10) for n in range(5)]
-    assert local_drop_offset(config(local_retention_bytes=250), segments, 50, NOW) == 20
-    assert local_drop_offset(config(local_retention_bytes=500), segments, 50, NOW) is None
+    assert local_drop_offset(config(local_retention_bytes=250), segments, snapshot(segment(0, 50)), NOW) == 20
+    assert local_drop_offset(config(local_retention_bytes=500), segments, snapshot(segment(0, 50)), NOW) is None
 
 
 def test_local_retention_follows_the_total_by_default() -> None:
     segments = [local(0, 10, age_ms=5 * HOUR)]
-    assert local_drop_offset(config(retention_ms=HOUR), segments, 10, NOW) == 10
-    assert local_drop_offset(config(retention_ms=-1, retention_bytes=-1), segments, 10, NOW) is None
+    assert local_drop_offset(config(retention_ms=HOUR), segments, snapshot(segment(0, 10)), NOW) == 10
+    assert (
+        local_drop_offset(config(retention_ms=-1, retention_bytes=-1), segments, snapshot(segment(0, 10)), NOW) is None
+    )
 
 
 def test_expiry_by_time_stops_at_the_first_that_is_young() -> None:

@@ -80,6 +80,17 @@ class Scenario:
             timeout_s,
         )
 
+    def wait_for_reads(self, timeout_s: float = 40) -> None:
+        """The group is back: it reads on."""
+        before = len(self.history.reads)
+        wait_for(lambda: len(self.history.reads) > before + 200, "the group to read on", timeout_s)
+
+    def wait_for_service(self, round_: int) -> None:
+        """Producers are served before the next fault; in every third round the group, which takes longer, too."""
+        self.wait_for_acks()
+        if round_ % 3 == 2:
+            self.wait_for_reads()
+
     def verdict(self, before_reading: Callable[[], None] = lambda: None) -> History:
         """Ends the load, reads everything back and checks it."""
         for worker in self.producers:

@@ -12,8 +12,8 @@ SMALL_SEGMENTS = {"segment.bytes": "1048576"}
 def kill_rounds(make_broker, tmp_path, rounds: int, config: dict[str, str]) -> None:
     broker = make_broker()
     with Scenario(broker.bootstrap, tmp_path, config=SMALL_SEGMENTS | config) as run:
-        for _ in range(rounds):
-            run.wait_for_acks()
+        for round_ in range(rounds):
+            run.wait_for_service(round_)
             time.sleep(run.random.uniform(0.05, 1.5))
             broker.kill()
             broker.start()
@@ -22,7 +22,6 @@ def kill_rounds(make_broker, tmp_path, rounds: int, config: dict[str, str]) -> N
     assert history.acknowledged > 100 * rounds
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(240)
 def test_killed_a_few_times(make_broker, tmp_path):
     kill_rounds(make_broker, tmp_path, rounds=6, config={})
@@ -34,7 +33,6 @@ def test_killed_many_times(make_broker, tmp_path):
     kill_rounds(make_broker, tmp_path, rounds=100, config={})
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(240)
 def test_killed_while_starting(make_broker, tmp_path):
     """A kill during recovery must not make the next recovery worse."""
@@ -49,7 +47,6 @@ def test_killed_while_starting(make_broker, tmp_path):
         run.verdict()
 
 
-@pytest.mark.serial
 def test_committed_offsets_survive_with_nobody_running(make_broker, tmp_path):
     """The group is gone, the broker is killed and comes back: the offsets are where they were."""
     broker = make_broker()
@@ -65,7 +62,6 @@ def test_committed_offsets_survive_with_nobody_running(make_broker, tmp_path):
     assert sum(entry.offset for entry in history.committed) > 0
 
 
-@pytest.mark.serial
 def test_stopped_and_continued(make_broker, tmp_path):
     """A broker that stood still (SIGSTOP) for longer than its clients' patience goes on where it was."""
     broker = make_broker()
@@ -79,7 +75,6 @@ def test_stopped_and_continued(make_broker, tmp_path):
         run.verdict()
 
 
-@pytest.mark.serial
 def test_a_clean_stop_under_load(make_broker, tmp_path):
     broker = make_broker()
     with Scenario(broker.bootstrap, tmp_path) as run:

@@ -40,6 +40,7 @@ class Clock:
 @dataclass
 class Coordinated:
     groups: GroupCoordinator
+    store: SqliteStore
     image: ClusterImage
     admin: TopicAdmin
     partitions: PartitionTable
@@ -102,7 +103,7 @@ async def coordinated(directory: str, settings: GroupSettings = SETTINGS, clock:
         )
         groups.start()
         parts.push_async_callback(groups.stop)
-        yield Coordinated(groups, image, admin, partitions, logs, clock)
+        yield Coordinated(groups, store, image, admin, partitions, logs, clock)
 
 
 def tp(partition: int, topic: str = "t") -> TopicPartition:

@@ -27,7 +27,10 @@ from gateway.coordinators.groups.messages import LeavingMember, Protocol
 from gateway.coordinators.groups.states import State
 from gateway.coordinators.offsets_topic.keys import GroupKey, OffsetKey, read_key, write_key
 from gateway.coordinators.offsets_topic.partitioning import OFFSETS_TOPIC, partition_of
+from hot_tier.cluster.model import encode, partition_key
+from hot_tier.cluster.store import Put
 from hot_tier.errors import InvalidRequest, StorageFailure, UnknownPartition, UnknownTopic
+from hot_tier.ids import NodeId, PartitionId, TopicPartition
 from hot_tier.record.batch import read_header
 from hot_tier.record.records import NewRecord, decode_records, encode_records
 from tests.gateway.coordinators.node import SETTINGS, Clock, Coordinated, coordinated, tp, until
@@ -400,13 +403,36 @@ async def test_stopping_releases_everybody_who_waits(directory):
     assert (await waiting).error is NotCoordinator
 
 
-async def test_a_group_whose_partition_is_led_elsewhere_is_not_served(node):
-    await node.member()
-    node.groups.shards._unload(partition_of("g", 4))
+async def test_groups_go_and_come_with_the_leadership_of_their_partition(node):
+    me = await node.member()
+    await node.groups.commit("g", Sender(me, 1), {tp(0): Commit(4)})
+    waiting = asyncio.ensure_future(node.join())
+    await until(lambda: node.groups.describe("g").state is State.PREPARING_REBALANCE)
+
+    await lead(node, 9)
+    assert (await waiting).error is NotCoordinator
     with pytest.raises(NotCoordinator):
         node.groups.fetch_offsets("g")
     with pytest.raises(NotCoordinator):
         await node.join()
+    with pytest.raises(CoordinatorNotAvailable):
+        await node.groups.find("g")
+
+    await lead(node, 0)
+    await node.groups.loaded()
+    assert node.groups.fetch_offsets("g")[tp(0)].offset == 4
+    assert node.groups.heartbeat("g", me, None, 1) is None
+    assert (await node.groups.find("g")).id == 0
+
+
+async def lead(node: Coordinated, leader: int) -> None:
+    """Give the partition of the group "g" to another broker, or back."""
+    topic = node.image.topic(OFFSETS_TOPIC)
+    place = TopicPartition(OFFSETS_TOPIC, PartitionId(partition_of("g", topic.partitions)))
+    state = node.image.partition_state(place)
+    moved = dataclasses.replace(state, leader=NodeId(leader), leader_epoch=state.leader_epoch + 1)
+    revision = await node.store.transact([], [Put(partition_key(topic.id, place.partition), encode(moved))])
+    await node.image.reached(revision)
 
 
 # Deleting

@@ -6,6 +6,7 @@
 - `flusher`, `flush_job`: group commit; `recovery_points`: how far each log was synced
 - `recovery`, `scan`: after a stop that was not clean; `state`: after a clean one
 - `producers`, `producer_snapshots`: idempotence; `epochs`: leader epochs; `sealed_text`: small text files
-- `config`: topic settings; `retention`, `compaction`: decisions; `compactor`, `compaction_swap`, `key_table`: their work
+- `config`: topic settings; `retention`, `compaction`: decisions
+- `compactor`, `compaction_swap`, `key_table`: compaction at work
 - `names`, `files`, `kernels`: file names, file operations, compiled loops
 """

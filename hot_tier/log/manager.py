@@ -86,7 +86,10 @@ class LogManager:
                 self.flusher.request(log)
         await self.flusher.close()
         loop = asyncio.get_running_loop()
-        states = {**self._found, **{key: log.state() for key, log in self._logs.items() if log.segment_count}}
+        states = {
+            **self._found,
+            **{key: log.state() for key, log in self._logs.items() if log.log_end_offset or log.segment_count},
+        }
         if all(log.failure is None for log in self._logs.values()):
             await loop.run_in_executor(self._workers, self._write_clean_shutdown, states)
         for log in self._logs.values():
@@ -142,6 +145,11 @@ class LogManager:
             if state.segments:
                 active = state.segments[-1]
                 self.disk.recovery_points.put(key, RecoveryPoint(active.end_offset, active.base_offset, active.size))
+        for key, point in points.items():
+            if key not in self._found and point.offset > 0:
+                # Offsets that were given out are never given out again, whatever became of the files.
+                self._found[key] = LogState(start_offset=point.offset)
+                _log.error("log directory is missing", topic_id=str(key[0]), partition=key[1], end_offset=point.offset)
         if keys:
             _log.info(
                 "logs recovered",

@@ -258,6 +258,9 @@ class Recovery:
             if last.sealed:
                 self._add_active(last.end_offset)
         elif state.start_offset or self._point.offset > 0:
+            if self._point.offset > state.start_offset:
+                self._result.damaged.append(self._directory)
+                _log.error("log files are missing", directory=self._directory, synced_offset=self._point.offset)
             self._add_active(max(state.start_offset, self._point.offset))
         state.start_offset = min(state.start_offset, state.end_offset)
         self._settle_epochs()

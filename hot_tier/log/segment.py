@@ -75,8 +75,7 @@ class SegmentInfo(NamedTuple):
 
 class Segment:
     __slots__ = (
-        "_checked_from",
-        "_checked_to",
+        "_checked",
         "_file",
         "_older",
         "_own_from",
@@ -125,8 +124,7 @@ class Segment:
         """Positions of damaged batches, rising."""
         self._recent: dict[int, int] = {}
         self._older: dict[int, int] = {}
-        self._checked_from = 0
-        self._checked_to = 0
+        self._checked = (0, 0)
         self._own_from = 0
 
     @classmethod
@@ -168,6 +166,8 @@ class Segment:
                 file = self._file = self._pool.open(self, self.path, os.O_RDONLY if self.sealed else os.O_RDWR)
             except FileNotFoundError as error:
                 raise CorruptLog("a segment's file is missing", where=self.path) from error
+            except OSError as error:
+                raise StorageFailure(f"cannot open: {error}", where=self.path) from error
         else:
             self._pool.used(self)
         return file
@@ -224,8 +224,9 @@ class Segment:
             self.max_timestamp_offset = base_offset
         if base_offset != self.end_offset:
             self.dense = False
-        self.size = position + size
+        # The size last: a thread that sees these bytes also sees that their offsets belong to the segment.
         self.end_offset = last_offset + 1
+        self.size = position + size
 
     def _cut_off(self, fd: int, error: OSError) -> None:
         try:
@@ -255,8 +256,7 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = latest, latest_offset
         self._recent, self._older = {}, {}
         self._own_from = min(self._own_from, position)
-        self._checked_to = min(self._checked_to, position)
-        self._checked_from = min(self._checked_from, self._checked_to)
+        self._checked = (min(self._checked[0], position), min(self._checked[1], position))
         del self.damaged[bisect_left(self.damaged, position) :]
 
     def unseal(self) -> None:
@@ -394,7 +394,8 @@ class Segment:
 
     def is_checked(self, position: int, length: int) -> bool:
         """Whether these bytes were written by this process, or have been checked by it."""
-        return position >= self._own_from or (self._checked_from <= position and position + length <= self._checked_to)
+        start, end = self._checked
+        return position >= self._own_from or (start <= position and position + length <= end)
 
     def found(self, size: int, end_offset: int) -> None:
         """The file holds so much that another process wrote."""
@@ -411,6 +412,8 @@ class Segment:
         if len(data) == length and self.is_checked(position, length):
             return data
         sound = sound_bytes(data, max(offset, self.base_offset), self.end_offset, dense=self.dense)
+        if position + length > self.size:
+            return data[:sound]  # It was cut meanwhile.
         if sound < length:
             self.mark_damaged(position + sound, "the batch does not match its CRC, or its header is not one")
             if sound == 0:
@@ -420,10 +423,8 @@ class Segment:
 
     def checked(self, start: int, end: int) -> None:
         """The CRC of every batch from `start` to `end` is right."""
-        if self._checked_from <= start <= self._checked_to:
-            self._checked_to = max(self._checked_to, end)
-        else:
-            self._checked_from, self._checked_to = start, end
+        known_start, known_end = self._checked
+        self._checked = (known_start, max(known_end, end)) if known_start <= start <= known_end else (start, end)
 
     def mark_damaged(self, position: int, what: str) -> None:
         if position not in self.damaged:

@@ -44,7 +44,7 @@ def write_clean_shutdown(states: Mapping[Key, LogState], logs_directory: str) ->
         {
             "topic_id": str(topic_id),
             "partition": partition,
-            "directory": os.path.relpath(state.directory, logs_directory),
+            "directory": os.path.relpath(state.directory, logs_directory) if state.segments else "",
             "start_offset": state.start_offset,
             "epochs": state.epochs.entries(),
             "producers": b64encode(state.producers.write(state.end_offset)).decode() if len(state.producers) else "",

@@ -1,6 +1,7 @@
 import asyncio
 import errno
 import os
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hot_tier.errors import SettingsError, StorageFailure
+from hot_tier.errors import OffsetOutOfRange, SettingsError, StorageFailure
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.manager import LogManager, wall_clock_ms
 from hot_tier.log.settings import LogSettings
@@ -203,4 +204,30 @@ async def test_a_failed_log_is_recovered_at_the_next_start(tmp_path: Path, monke
     assert not os.path.exists(tmp_path / "clean-shutdown")
     again = await opened(tmp_path)
     assert await values(again) == [b"a"]
+    await again.close()
+
+
+@pytest.mark.parametrize("lost", ["*/0/*.log", "*/0"])
+async def test_offsets_of_lost_files_are_not_given_out_again(tmp_path: Path, lost: str) -> None:
+    manager = await opened(tmp_path)
+    log = manager.log("orders", TOPIC_ID, 0, TopicConfig())
+    for _ in range(3):
+        append(log, batch(b"a"))
+    log.flush()
+    os.close(manager._lock_fd)
+    for path in (tmp_path / "logs").glob(lost):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    for ask in (False, True):
+        again = await opened(tmp_path)
+        if ask:
+            assert again.log("orders", TOPIC_ID, 0, TopicConfig()).log_end_offset == 3
+        await again.close()
+    again = await opened(tmp_path)
+    found = again.log("orders", TOPIC_ID, 0, TopicConfig())
+    assert append(found, batch(b"b")).base_offset == 3
+    with pytest.raises(OffsetOutOfRange):
+        found.locate(0, 100, 4)
     await again.close()

@@ -154,6 +154,17 @@ async def test_only_the_current_generation_commits(node):
     assert node.groups.fetch_offsets("g")[tp(0)].offset == 0
 
 
+async def test_an_offset_is_moved_only_from_where_it_was_seen(node):
+    assert await node.groups.move_offset("g", tp(0), None, 3)
+    assert not await node.groups.move_offset("g", tp(0), None, 9)
+    assert not await node.groups.move_offset("g", tp(0), 2, 9)
+    moves = await asyncio.gather(*(node.groups.move_offset("g", tp(0), 3, to) for to in (4, 5, 6)))
+    assert moves == [True, False, False]
+    assert node.groups.fetch_offsets("g")[tp(0)].offset == 4
+    await node.member()
+    assert not await node.groups.move_offset("g", tp(0), 4, 9), "members decide for themselves"
+
+
 async def test_many_commits_at_once_share_batches_and_keep_their_order(node):
     await node.groups.find("g")
     writers = [shard.writer for shard in node.groups.shards]

@@ -219,7 +219,7 @@ async def _load_as_of(store: RetryingStore, layout: PartitionLayout, options: Re
         raise OffsetOutOfRange(
             f"no manifest is left of asOf={options.as_of_ms}: the oldest is of {oldest}",
             where=f"{layout.topic}-{layout.partition}",
-            hint="superseded manifests are kept for offload.manifest_history_ms, or while a pin holds",
+            hint="superseded manifests are kept for archive.manifest_history_ms, or while a pin holds",
         )
     return chosen
 

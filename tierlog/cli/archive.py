@@ -1,4 +1,4 @@
-"""`tierlog archive status|verify|gc|restore`: through a node, or with `--bucket` on a bucket alone.
+"""`tierlog archive status|verify|gc|restore|pin`: through a node, or with `--bucket` on a bucket alone.
 
 On a bucket alone nothing is changed unless `--offline` says that no broker runs: the leader of a partition is the only
 one who may decide what of it goes.
@@ -14,6 +14,7 @@ import typer
 from hot_tier.errors import UnknownTopic
 from tierlog.cli import output
 from tierlog.cli.options import DEFAULT_SERVER, Bucket, Json, S3Endpoint, Server
+from tierlog.cli.pin import pin
 from tierlog.cli.topics import Config, settings_of
 from tierlog.client import Client, path
 
@@ -39,6 +40,7 @@ def register(app: typer.Typer) -> None:
     )
     archive.command("gc", help="Delete what the archive no longer needs; on a bucket alone, show it.")(gc)
     archive.command("restore", help="Bring topics back from the bucket, on a node that does not have them.")(restore)
+    archive.command("pin", help="Hold a topic's retention while a job reads its archive.")(pin)
     app.add_typer(archive, name="archive")
 
 

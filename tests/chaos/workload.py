@@ -89,7 +89,7 @@ class ProducerWorker(Worker):
     def run(self) -> None:
         try:
             self._send_on()
-            self._producer.flush(ANSWER_S)
+            self._producer.flush(2 if self._history.complaints else ANSWER_S)
         except ck.KafkaException as error:
             self._history.complaints.append(f"{self.name} could not go on: {error}")
         del self._producer  # or it goes on looking for the broker after the test

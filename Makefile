@@ -20,7 +20,7 @@ APT = $(AS_ROOT); command -v apt-get >/dev/null && $$root true 2>/dev/null \
 	  || { $$root apt-get update -qq >/dev/null 2>&1 \
 	    && $$root apt-get install -y -qq --no-install-recommends $(1) >/dev/null 2>&1; }; }
 
-.PHONY: help demo test test-all bench lint format venv kafka-jars settings-page constraints clean
+.PHONY: help demo test test-all bench lint format venv kafka-jars test-tools settings-page constraints clean
 
 help:
 	@echo 'make demo        the service on embedded defaults: produce, consume, replay, kill -9, recover'
@@ -34,7 +34,7 @@ help:
 demo: $(INSTALLED)
 	@$(BIN)/tierlog demo
 
-test: lint kafka-jars
+test: lint kafka-jars test-tools
 	@$(SAY) 'tests, two at a time'
 	@$(BIN)/pytest -q -n 2 --dist loadfile -m 'not slow and not java and not serial'
 	@$(SAY) 'tests that want the machine to themselves, and those with Apache Kafka'"'"'s own tools'
@@ -44,7 +44,7 @@ test-all: test
 	@$(SAY) 'slow tests: chaos and simulations'
 	@$(BIN)/pytest -q -m slow
 
-bench: $(INSTALLED) kafka-jars
+bench: $(INSTALLED) kafka-jars test-tools
 	@$(BIN)/python -m benchmarks
 
 lint: $(INSTALLED)
@@ -94,6 +94,14 @@ kafka-jars: $(INSTALLED)
 	    || $(SAY) 'no Java and Maven here and no way to install them: tests with Apache Kafka'"'"'s tools are skipped'; \
 	fi
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then $(BIN)/python -m benchmarks.peer fetch; fi
+
+# kcat for tests/compat, FUSE and a compiler for the faulty disks of tests/chaos and the load of benchmarks.
+test-tools:
+	@if ! command -v kcat >/dev/null || ! command -v fusermount3 >/dev/null || ! command -v cc >/dev/null; then \
+	  $(SAY) 'installing kcat, fuse3 and gcc (apt) for compatibility and power-loss tests'; \
+	  $(call APT,kcat fuse3 gcc libc6-dev) \
+	    || $(SAY) 'no way to install them here: the tests that need them are skipped'; \
+	fi
 
 # After a change of settings: docs/SETTINGS.md is generated, a test checks that it is current.
 settings-page: $(INSTALLED)

@@ -11,9 +11,7 @@ from tierlog.cli.options import Json
 
 
 def register(app: typer.Typer) -> None:
-    app.command("demo", help="Start a broker of its own, send orders, replay, kill -9 it, and check what is left.")(
-        demo
-    )
+    app.command("demo", help="Start a broker, send orders, replay, kill -9 it, and read the archive with Spark.")(demo)
 
 
 def demo(

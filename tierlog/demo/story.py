@@ -7,8 +7,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from urllib.parse import quote
 
 from tierlog.client import Client, path
+from tierlog.demo.archive import read_the_archive
 from tierlog.demo.orders import DAY_MS, Order, orders
 from tierlog.demo.report import Report
 from tierlog.demo.traffic import Place, Traffic, choose_traffic, read_partition
@@ -19,8 +21,8 @@ PARTITIONS = 4
 HISTORY = 50_000
 LIVE = 30_000
 KILL_AFTER = 5_000
-SETTINGS = {"segment.bytes": "262144", "retention.ms": str(40 * DAY_MS)}
-"""Small segments, so that there are some to see; retention beyond the oldest order."""
+SETTINGS = {"segment.bytes": "262144", "retention.ms": str(40 * DAY_MS), "remote.storage.enable": "true"}
+"""Small segments, so that there are some to see and to archive; retention beyond the oldest order."""
 
 
 NOTE = '{"hello": "Zoë"}'.encode()
@@ -59,6 +61,7 @@ class Story:
         self._call_over_http()
         self._kill()
         self._look_at_the_disk()
+        read_the_archive(self._client, self._report, f"file://{quote(str(self._service.data_dir / 'bucket'))}", TOPIC)
 
     def _start(self) -> None:
         self._report.act("A service starts", "One command, no configuration: tierlog serve")

@@ -1,0 +1,31 @@
+"""`python -m tierlog.demo.spark_counts BUCKET TOPIC`: records per hour of an archived topic, as JSON.
+
+A process of its own: Spark's start writes to standard error what nobody asked for.
+"""
+
+import json
+import sys
+
+from spark.session import session
+from spark.source import tierlog_read
+
+
+def main(bucket: str, topic: str) -> None:
+    config = {
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    spark = session("tierlog demo", config=config)
+    tierlog_read(spark, bucket, topic).createOrReplaceTempView("archived")
+    hours = spark.sql(
+        "select date_format(timestamp, 'yyyy-MM-dd HH:00') as hour, count(*) as records "
+        "from archived group by 1 order by 1"
+    )
+    print(json.dumps([[row["hour"], row["records"]] for row in hours.collect()]))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -32,9 +32,13 @@ RETENTION = 60 * MINUTE
 CONFIG = {
     "segment.bytes": "1024",
     "index.interval.bytes": "100",
-    "local.retention.ms": str(10 * MINUTE),
+    "local.retention.ms": "1",
     "retention.ms": str(RETENTION),
 }
+
+
+BATCH = st.lists(st.integers(-20, 5), min_size=1, max_size=4)
+"""Timestamps of its records, in minutes from now: in no order, and often the same."""
 
 
 class SmallPages(ManifestWriter):
@@ -62,9 +66,12 @@ class Tiers(RuleBasedStateMachine):
     def run(self, work):
         return self.runner.run(work)
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(minutes=st.lists(BATCH, min_size=10, max_size=40))
+    def start(self, minutes) -> None:
         self.run(self._start())
+        self.produce(minutes)
+        self.time_passes(6)
+        self.archive()
 
     async def _start(self) -> None:
         self.parts = AsyncExitStack()
@@ -90,7 +97,7 @@ class Tiers(RuleBasedStateMachine):
     def start_offset(self) -> int:
         return self.partition.log.log_start_offset
 
-    @rule(minutes=st.lists(st.lists(st.integers(-20, 20), min_size=1, max_size=4), min_size=1, max_size=8))
+    @rule(minutes=st.lists(BATCH, min_size=1, max_size=15))
     def produce(self, minutes) -> None:
         async def append() -> None:
             for batch_minutes in minutes:
@@ -217,22 +224,22 @@ class Tiers(RuleBasedStateMachine):
         assert got == self.records[offset : offset + len(got)]
         assert got or offset == end
 
-    @rule(near=st.integers(0, 10**6), by=st.integers(-1, 1), moving=st.booleans())
-    def look_up_a_time(self, near, by, moving) -> None:
+    @rule(moving=st.booleans())
+    def look_up_times(self, moving) -> None:
         before = self.start_offset
         visible = self.records[before:]
-        timestamp = (visible[near % len(visible)].timestamp if visible else self.clock()) + by
+        asked = sorted({record.timestamp + by for record in visible for by in (0, 1)} | {0})
 
         async def look() -> list:
             rest = [self.node.offloader.round()] if moving else []
             return await asyncio.gather(
-                self.reader.offset_for_timestamp(self.partition, timestamp, 0),
                 self.reader.max_timestamp_offset(self.partition),
+                *(self.reader.offset_for_timestamp(self.partition, timestamp, 0) for timestamp in asked),
                 *rest,
             )
 
         try:
-            earliest, latest, *_ = self.run(look())
+            latest, *found = self.run(look())
         except ArchiveNotLoaded:
             assert not self.loaded
             return
@@ -240,15 +247,14 @@ class Tiers(RuleBasedStateMachine):
             self._after_round(before)
             if self.start_offset > before:
                 return  # Either start is right.
-        expected = next((record for record in visible if record.timestamp >= timestamp), None)
-        assert (earliest and earliest.offset) == (expected and expected.offset)
-        assert expected is None or earliest.timestamp == expected.timestamp
+        for timestamp, earliest in zip(asked, found, strict=False):
+            expected = next((record for record in visible if record.timestamp >= timestamp), None)
+            assert (earliest and earliest.offset) == (expected and expected.offset), timestamp
+            assert expected is None or earliest.timestamp == expected.timestamp
         greatest = max(visible, key=lambda record: record.timestamp, default=None)
         assert (latest and latest.offset) == (greatest and greatest.offset)
 
 
 @pytest.mark.timeout(300)
 class TestTiers(Tiers.TestCase):
-    settings = settings(
-        max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    settings = settings(max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))

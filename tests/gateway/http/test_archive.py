@@ -34,7 +34,8 @@ async def until_archived(served: Served, topic: str) -> dict[str, Any]:
         served._broker.offloader.wake()
         [partition] = (await served.get(f"/api/v1/topics/{topic}/archive")).json["partitions"]
         archived, local = partition["archived"], partition["local"]
-        if archived and archived["segments"] and local["start_offset"] == archived["end_offset"]:
+        seam = archived and archived["segments"] and local["start_offset"] == archived["end_offset"]
+        if seam and partition["backlog_bytes"] == 0:
             return partition
         assert time.monotonic() < deadline, partition
         await asyncio.sleep(0.1)

@@ -339,7 +339,9 @@ class StoredLog:
         end = Offset(active.end_offset)
         self.log_end_offset = end
         self.flushed_offset = min(self.flushed_offset, Offset(active.base_offset))
-        self.log_start_offset = min(self.log_start_offset, end)
+        if self.log_start_offset > end:
+            self.log_start_offset = end
+            self._write_log_start()
         self._roll_at_ms = self._roll_time(active)
         self.epochs.truncate_end(end)
         self.producers = restore_producers(self.directory, self._segments, end, now_ms)

@@ -90,6 +90,9 @@ def make_run(columns: RecordColumns | None, first_offset: Offset, end_offset: Of
         )
         covered += delta + 1
     data = parts[0] if len(parts) == 1 else b"".join(parts)
+    if isinstance(data, memoryview) and _held_bytes(data) > len(data) * 9 // 8:
+        # Encoding reserves what records can take at most; kept as it is, a cache would hold more than it counts.
+        data = bytes(data)
     found = list(iter_headers(data))
     return Run(
         memoryview(data).toreadonly(),
@@ -97,3 +100,7 @@ def make_run(columns: RecordColumns | None, first_offset: Offset, end_offset: Of
         np.array([header.last_offset for _, header in found], np.int64),
         np.array([position + header.size for position, header in found], np.int64),
     )
+
+
+def _held_bytes(view: memoryview) -> int:
+    return memoryview(view.obj).nbytes

@@ -43,3 +43,17 @@ def test_a_gap_wider_than_one_batch_can_say(end: int) -> None:
     headers = [header for _, header in iter_headers(run.data)]
     assert headers[0].base_offset == 0 and headers[-1].last_offset == end - 1
     assert all(left.last_offset + 1 == right.base_offset for left, right in pairwise(headers))
+
+
+@pytest.mark.parametrize("value_bytes", [0, 10, 1000])
+def test_a_run_holds_no_more_memory_than_it_counts(value_bytes: int) -> None:
+    records = [NewRecord(n, b"k", b"x" * value_bytes, ()) for n in range(2000)]
+    run = make_run(decode_batches(encode_records(records)), 0, 2000, 0)
+    assert memoryview(run.data.obj).nbytes <= len(run) * 9 // 8
+
+
+def test_without_min_one_nothing_is_given_that_does_not_fit() -> None:
+    run = run_of([0, 1, 2], 3)
+    first = len(run.slice(0, 1))
+    assert run.slice(0, first - 1, min_one=False) == b""
+    assert len(run.slice(0, first, min_one=False)) == first

@@ -23,6 +23,7 @@ from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.store import ABSENT, MAX_OPERATIONS, Compare, Delete, MetadataStore, Put, Revision
 from hot_tier.errors import (
     InvalidAssignment,
+    InvalidConfig,
     InvalidPartitions,
     InvalidRequest,
     InvalidTopicName,
@@ -177,7 +178,15 @@ class TopicAdmin:
         async def attempt() -> tuple[Topic, Revision | None]:
             topic = self._image.topic(name)
             config = dict(decide(topic))
-            parse_topic_config(config, self.defaults)
+            archived = {key: value for key, value in topic.config.items() if key == "remote.storage.enable"}
+            stays = parse_topic_config(config, self.defaults).remote_storage_enable
+            if not stays and parse_topic_config(archived, self.defaults).remote_storage_enable:
+                # As in Apache Kafka: what is in the bucket only would be out of sight, and go when it is switched on.
+                raise InvalidConfig(
+                    "remote.storage.enable cannot be switched off: records that are in the bucket only would be lost",
+                    where=name,
+                    hint="leave it on; a raised local.retention.ms keeps new records on local disk as well",
+                )
             changed = replace(topic, config=MappingProxyType(config))
             if validate_only or config == topic.config:
                 return changed, self._image.revision

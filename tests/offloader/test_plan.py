@@ -135,3 +135,16 @@ def test_retention_never_touches_what_is_within_it(seed: int) -> None:
         oldest_kept = history.tail[len(gone)]
         assert keep_ms < 0 or NOW - oldest_kept.max_timestamp_ms <= keep_ms
         assert keep_bytes < 0 or 4000 * (len(ages) - len(gone) - 1) < keep_bytes
+
+
+def test_records_without_a_timestamp_are_as_old_as_their_archive() -> None:
+    bare = dataclasses.replace(segment(0, 10), min_timestamp_ms=-1, max_timestamp_ms=-1, archived_ms=NOW - HOUR)
+    assert expire(config(retention_ms=2 * HOUR), snapshot(bare)) == 0
+    assert expire(config(retention_ms=HOUR // 2), snapshot(bare)) == 10
+
+
+def test_what_is_deleted_for_all_readers_leaves_the_disk_once_the_archive_is_past_it() -> None:
+    segments = [local(0, 10), local(10, 20), local(20, 30)]
+    forever = config(local_retention_ms=-1, retention_ms=-1)
+    deleted = dataclasses.replace(snapshot(segment(10, 20)), log_start_offset=15)
+    assert local_drop_offset(forever, segments, deleted, NOW) == 10

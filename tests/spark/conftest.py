@@ -10,6 +10,7 @@ from benchmarks.peer.jars import PeerUnavailable, java
 from spark.session import session
 from tests.integration.tiers import SOON
 from tests.spark.topics import Row, consume, create, send, settle
+from tests.support.s3 import credentials
 from tests.support.service import services
 from tierlog.process import ServeProcess
 
@@ -33,7 +34,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
     }
-    started = session("tests", config=config)
+    with pytest.MonkeyPatch.context() as environment:
+        # Workers are given the environment of the session's start; some of them read from a real S3 server.
+        for name, value in credentials().items():
+            environment.setenv(name, value)
+        started = session("tests", config=config)
     yield started
     started.stop()
 

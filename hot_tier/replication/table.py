@@ -8,6 +8,7 @@ to cost nothing but their metadata.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import structlog
 
@@ -71,10 +72,16 @@ class PartitionTable:
         return len(self._partitions)
 
     def config(self, topic: Topic) -> TopicConfig:
-        """A topic's settings with the node's defaults filled in, parsed once."""
+        """A topic's settings with the node's defaults filled in, parsed once.
+
+        What the service keeps for itself is never archived, whatever the default: it is read from local disk alone.
+        """
         found = self._configs.get(topic.name)
         if found is None:
-            found = self._configs[topic.name] = parse_topic_config(topic.config, self._defaults)
+            found = parse_topic_config(topic.config, self._defaults)
+            if topic.internal:
+                found = replace(found, remote_storage_enable=False)
+            self._configs[topic.name] = found
         return found
 
     def _open(self, tp: TopicPartition) -> Partition:

@@ -317,3 +317,12 @@ async def test_four_thousand_partitions_come_back_within_seconds(start: Start) -
         assert len(node.table) == 4000
         assert sum(partition.high_watermark for partition in node.table) == 1000
         assert took < 10
+
+
+async def test_what_the_service_keeps_for_itself_is_never_archived(tmp_path: Path) -> None:
+    """With archiving as the default: it would be kept out of retention, and its delete markers for ever."""
+    async with running(tmp_path, TopicConfig(remote_storage_enable=True)) as node:
+        await node.admin.create_topic("__consumer_offsets", 1, 1, {}, internal=True)
+        await node.admin.create_topic("t", 1, 1, {})
+        assert not node.table.get("__consumer_offsets", 0).log.config.remote_storage_enable
+        assert node.table.get("t", 0).log.config.remote_storage_enable

@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from cold_tier.cache import ColdReadSettings, DiskCache, MemoryCache
-from cold_tier.errors import CorruptObject, ObjectMissing
+from cold_tier.errors import CorruptObject, ObjectMissing, StoreThrottled
 from cold_tier.format.index import read_index
 from cold_tier.format.read import SegmentReader
 from cold_tier.format.write import ROW_GROUP_BYTES
@@ -35,6 +35,8 @@ log = structlog.get_logger()
 
 _OPEN_SEGMENTS = 256
 _STREAMS = 4096
+_MOST_FILLS = 1024
+"""Under way and waiting. A fill outlives those who asked for it: a client that jumps about could queue any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,8 @@ class ColdReader:
     def _fill(self, place: _Place) -> asyncio.Task[Run]:
         task = self._fills.get(place.key)
         if task is None:
+            if len(self._fills) >= _MOST_FILLS:
+                raise StoreThrottled(f"{_MOST_FILLS} reads wait for the bucket already", where=place.reader.where)
             task = self._fills[place.key] = asyncio.create_task(self._load_run(place))
             task.add_done_callback(lambda done: self._filled(place.key, done))
         return task
@@ -272,7 +276,7 @@ class ColdReader:
     def _may_fetch_ahead(self) -> bool:
         if len(self._unread) >= self._most_unread:
             self._unread = {key for key in self._unread if key in self._runs or key in self._fills}
-        return len(self._unread) < self._most_unread
+        return len(self._unread) < self._most_unread and len(self._fills) < _MOST_FILLS
 
     async def _following(self, manifest: Manifest, place: _Place) -> _Place | None:
         if place.number + 1 < len(place.reader.index.row_groups):

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from cold_tier.cache import ColdReadSettings
-from cold_tier.errors import CorruptObject
+from cold_tier.errors import CorruptObject, StoreThrottled
 from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.reader import ColdReader
 from gateway.fetch.reader import Archive, Reader
@@ -215,3 +215,16 @@ async def test_damage_on_the_way_is_an_error_once_and_then_forgotten(tmp_path: P
         with pytest.raises(CorruptObject):
             await reader.read(manifest, 0, 1 << 20)
         assert decode_records(await reader.read(manifest, 0, 1 << 20))[0].value == node.sent[0].value
+
+
+async def test_a_client_that_jumps_about_queues_no_end_of_reads(tmp_path: Path) -> None:
+    async with cold_node(tmp_path) as node, cold_reader(node, fills=1) as reader:
+        manifest, end = node.catalog.get(node.layout), node.partition.log.local_log_start_offset
+        with mock.patch("cold_tier.reader._MOST_FILLS", 5):
+            answers = await asyncio.gather(
+                *(reader.read(manifest, offset, 10) for offset in range(0, end, 20)), return_exceptions=True
+            )
+        refused = [answer for answer in answers if isinstance(answer, StoreThrottled)]
+        assert refused and len(answers) > len(refused) >= len(answers) // 2
+        for offset in range(0, end, 20):
+            assert await reader.read(manifest, offset, 10), "later there is room again"

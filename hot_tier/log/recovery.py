@@ -62,7 +62,7 @@ class Recovery:
         files = self._tidy()
         bases = sorted(file.offset for file in files if file.suffix == names.LOG)
         self._state.epochs = self._read_epochs()
-        self._state.start_offset = self._read_log_start(bases)
+        self._state.start_offset = self._read_log_start()
         for at, base_offset in enumerate(bases):
             next_base = bases[at + 1] if at + 1 < len(bases) else None
             if not self._add(base_offset, next_base):
@@ -102,11 +102,11 @@ class Recovery:
     def _read_epochs(self) -> LeaderEpochs:
         return read_epochs(self._read(names.LEADER_EPOCHS)) or LeaderEpochs()
 
-    def _read_log_start(self, bases: list[int]) -> int:
+    def _read_log_start(self) -> int:
+        """0 where it is missing or damaged: an archived log begins before its first local segment, and the manifest
+        knows where; any other log begins with that segment (`PartitionLog`)."""
         lines = read_sealed_text(names.LOG_START, self._read(names.LOG_START))
-        if lines is not None:
-            return int(lines[0])
-        return bases[0] if bases else 0
+        return int(lines[0]) if lines is not None else 0
 
     # Segments
 

@@ -221,3 +221,24 @@ async def test_a_bucket_that_is_away_is_not_an_empty_bucket(tmp_path: Path) -> N
         node.store._store.stream = unavailable
         with pytest.raises(StoreUnavailable):
             await node.read_cold(0, 10)
+
+
+async def test_a_lost_log_start_does_not_cut_the_archive(tmp_path: Path) -> None:
+    """A power loss may take the file that says where the log begins; the bucket's history stays readable."""
+    config = {"local.retention.ms": "1000", "retention.ms": "-1"}
+    async with archived_node(str(tmp_path), config=config) as node:
+        await node.produce(100)
+        node.clock.now_ms += HOUR
+        await node.settle()
+        await node.offloader.round()
+        local_start = node.partition.log.local_log_start_offset
+        assert local_start > 0
+    [log_start] = (tmp_path / "node" / "logs").glob(f"{TOPIC}.*/0/log-start")
+    log_start.write_bytes(b"torn")
+    (tmp_path / "node" / "clean-shutdown").unlink()
+    async with archived_node(str(tmp_path), config=config) as node:
+        await node.offloader.round()
+        log = node.partition.log
+        assert (log.log_start_offset, log.local_log_start_offset) == (0, local_start)
+        assert node.catalog.get(node.layout).snapshot.log_start_offset == 0
+        assert [r.offset for r in await node.read_cold(0, local_start)] == list(range(local_start))

@@ -29,10 +29,3 @@ def make_broker(tmp_path: Path) -> Iterator[MakeBroker]:
         if broker.running:
             broker.resume()
         broker.kill()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    only_tierlog = pytest.mark.skip(reason="looks into tierlog's own files or settings")
-    for item in items:
-        if TARGET != "tierlog" and item.get_closest_marker("tierlog_only"):
-            item.add_marker(only_tierlog)

@@ -69,7 +69,7 @@ class Scenario:
 
     def __exit__(self, *_: object) -> None:
         for worker in (*self.producers, *self._consumers, self._watcher):
-            worker._stopping.set()
+            worker.ask_to_stop()
 
     def wait_for_acks(self, timeout_s: float = 40) -> None:
         """The service is back: every producer has something acknowledged that was asked from now on."""

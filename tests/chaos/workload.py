@@ -35,8 +35,11 @@ class Worker(threading.Thread):
         super().__init__(name=name, daemon=True)
         self._stopping = threading.Event()
 
-    def finish(self) -> None:
+    def ask_to_stop(self) -> None:
         self._stopping.set()
+
+    def finish(self) -> None:
+        self.ask_to_stop()
         self.join(ANSWER_S + 30)
         assert not self.is_alive(), f"{self.name} hangs"
 

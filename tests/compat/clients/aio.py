@@ -28,7 +28,6 @@ from .face import (
     ServerError,
     Start,
     Unsupported,
-    needs,
 )
 
 T = TypeVar("T")
@@ -277,7 +276,7 @@ class AioClient:
         return {Partition(tp.topic, tp.partition): offset.offset for tp, offset in found.items()}
 
     def delete_group(self, name: str) -> None:
-        raise needs(self, "deleting a group")
+        raise Unsupported("aiokafka has no call for deleting a group")
 
     def delete_records(self, partition: Partition, before: int) -> int:
         tp = TopicPartition(*partition)

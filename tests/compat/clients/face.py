@@ -6,7 +6,7 @@ cannot do at all is `Unsupported`; the suite skips that case for it with this re
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 TIMEOUT_S = 20.0
 
@@ -116,7 +116,3 @@ class Client(Protocol):
     def delete_group(self, name: str) -> None: ...
     def delete_records(self, partition: Partition, before: int) -> int: ...
     def close(self) -> None: ...
-
-
-def needs(client: Any, call: str) -> Unsupported:
-    return Unsupported(f"{client.name} has no call for {call}")

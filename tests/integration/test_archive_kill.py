@@ -62,7 +62,7 @@ def test_killed_at(place: str, tmp_path: Path, make_service: MakeService) -> Non
         return max((offset for offset, _ in archived_rows(bucket, "orders")), default=0) > newest - 800
 
     wait_until(archived, "the backlog drains")
-    rows = list(archived_rows(bucket, "orders"))
+    rows = archived_rows(bucket, "orders")
     offsets = [offset for offset, _ in rows]
     assert offsets == list(range(offsets[0], offsets[0] + len(offsets))), "no gap and no row twice"
     assert all(sender.acked[offset] == number for offset, number in rows)

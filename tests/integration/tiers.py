@@ -179,7 +179,7 @@ def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 60)
         time.sleep(0.1)
 
 
-def archived_rows(bucket: str, topic: str) -> Iterator[tuple[int, int]]:
+def archived_rows(bucket: str, topic: str) -> list[tuple[int, int]]:
     """(offset, number) of every row that the newest manifest names, read with pyarrow alone."""
     import pyarrow.parquet as pq
 
@@ -196,7 +196,16 @@ def archived_rows(bucket: str, topic: str) -> Iterator[tuple[int, int]]:
         segments = [s async for s in manifest.segments(snapshot.start_offset, snapshot.end_offset)]
         return [found.layouts[0].rows(segment.name) for segment in segments]
 
-    for key in asyncio.run(files()):
-        table = pq.read_table(f"{bucket.removeprefix('file://')}/{key}", columns=["offset", "value"], partitioning=None)
-        for offset, value in zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True):
-            yield offset, check_value(value)
+    def rows() -> Iterator[tuple[int, int]]:
+        for key in asyncio.run(files()):
+            path = f"{bucket.removeprefix('file://')}/{key}"
+            table = pq.read_table(path, columns=["offset", "value"], partitioning=None)
+            for offset, value in zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True):
+                yield offset, check_value(value)
+
+    for _ in range(20):
+        try:
+            return list(rows())
+        except FileNotFoundError:
+            continue  # Expired since the manifest was read, and without a grace period gone.
+    raise AssertionError("objects of the newest manifest are missing")

@@ -78,6 +78,8 @@ def write_segment(
         },
         write_statistics=["offset", "timestamp", "timestampType", "key", "leaderEpoch"],
         write_page_index=True,
+        # For readers that bypass the index; Spark checks it if parquet.page.verify-checksum.enabled is set.
+        write_page_checksum=True,
         data_page_size=_PAGE_BYTES,
         sorting_columns=[pq.SortingColumn(0)],
         store_schema=False,

@@ -61,7 +61,11 @@ class MemoryCache(Generic[V]):
 
 
 class DiskCache:
-    """Files in one folder, named by their key. A full or failing disk makes it miss, never fail."""
+    """Files in one folder, named by their key. A full or failing disk makes it miss, never fail.
+
+    It shares the disk with the log, which refuses writes when that is nearly full: with less than a tenth of the disk
+    free the cache takes nothing more, and gives back.
+    """
 
     def __init__(self, folder: str, capacity_bytes: int) -> None:
         self._folder = folder
@@ -98,7 +102,10 @@ class DiskCache:
             return
         path = os.path.join(self._folder, key)
 
-        def write() -> None:
+        def write() -> bool:
+            disk = os.statvfs(self._folder)
+            if disk.f_bavail < disk.f_blocks // 10:
+                return False
             temporary = f"{path}.{uuid.uuid4().hex}.part"
             try:
                 with open(temporary, "wb") as file:
@@ -108,12 +115,16 @@ class DiskCache:
                 if os.path.exists(temporary):
                     os.unlink(temporary)
                 raise
+            return True
 
         try:
-            await asyncio.to_thread(write)
+            written = await asyncio.to_thread(write)
         except OSError:
             return
-        if key not in self._sizes:
+        if not written:
+            if self._sizes:
+                self.drop(next(iter(self._sizes)))
+        elif key not in self._sizes:
             self._sizes[key] = len(data)
             self.bytes += len(data)
             self._evict()

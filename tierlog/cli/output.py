@@ -52,7 +52,10 @@ def note(text: str) -> None:
 
 @contextmanager
 def after(seconds: float, text: str) -> Iterator[None]:
-    """Says `text` if what is inside takes longer than that."""
+    """Says `text` to a person who waits, if what is inside takes longer than that."""
+    if not sys.stderr.isatty():
+        yield
+        return
     timer = threading.Timer(seconds, note, [text])
     timer.daemon = True
     timer.start()

@@ -12,6 +12,7 @@ import shutil
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import TypeVar
 
@@ -31,7 +32,7 @@ class DirectoryStore:
         self.url = f"file://{self.root}/"
         self._temporary = os.path.join(self.root, ".tierlog-tmp")
         try:
-            os.makedirs(self._temporary, exist_ok=True)
+            os.makedirs(self.root, exist_ok=True)
             self._sweep(time.time() * 1000 - _ABANDONED_MS)
         except OSError as error:
             raise StoreMisconfigured(
@@ -125,6 +126,7 @@ class DirectoryStore:
     def _place(self, key: str, write: Callable[[int], None], into: Callable[[str, str], None]) -> None:
         path = self._path(key)
         temporary = os.path.join(self._temporary, uuid.uuid4().hex)
+        os.makedirs(self._temporary, exist_ok=True)
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             try:
@@ -186,9 +188,14 @@ class DirectoryStore:
                 yield ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def _sweep(self, before_ms: float) -> None:
-        for entry in os.scandir(self._temporary):
-            if entry.stat().st_mtime_ns / 1e6 < before_ms:
-                os.unlink(entry.path)
+        """Writers are at work meanwhile: what is gone before it is looked at is theirs."""
+        try:
+            for entry in os.scandir(self._temporary):
+                with suppress(FileNotFoundError):
+                    if entry.stat().st_mtime_ns / 1e6 < before_ms:
+                        os.unlink(entry.path)
+        except FileNotFoundError:
+            return
 
     async def _in_thread(self, key: str, work: Callable[[], T]) -> T:
         try:

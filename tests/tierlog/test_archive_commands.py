@@ -89,6 +89,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
+@pytest.mark.timeout(300)
 def test_a_node_is_lost_and_its_topics_come_back_from_s3(
     s3: S3Server, make_service: MakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,31 @@
+"""What only a directory can do wrong."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from cold_tier.objects.directory import DirectoryStore
+
+
+async def test_reading_changes_nothing_in_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "topic=a").mkdir()
+    (tmp_path / "topic=a" / "x").write_bytes(b"rows")
+    store = DirectoryStore(str(tmp_path))
+    assert [info.key async for info in store.list("")] == ["topic=a/x"]
+    assert os.listdir(tmp_path) == ["topic=a"]
+
+
+async def test_a_second_opening_does_not_disturb_a_writer(tmp_path: Path) -> None:
+    """Temporary files come and go while another process opens the same bucket and sweeps."""
+    store = DirectoryStore(str(tmp_path))
+
+    async def write() -> None:
+        for number in range(200):
+            await store.put(f"f/{number}", b"x")
+
+    writing = asyncio.create_task(write())
+    while not writing.done():
+        DirectoryStore(str(tmp_path))
+        await asyncio.sleep(0)
+    await writing
+    assert len([info async for info in store.list("f/")]) == 200

@@ -54,10 +54,11 @@ def measure(quick: bool, console: Console) -> Results:
     load.build()
     if shutil.disk_usage(CACHE).free < NEEDED_BYTES:
         raise load.LoadFailed(f"less than {NEEDED_BYTES >> 30} GB free below {CACHE}")
+    RESULTS.mkdir(exist_ok=True)
     plan = quick_plan() if quick else full_plan()
     with tempfile.TemporaryDirectory(prefix="bench-", dir=CACHE.parent) as directory:
-        results = carry_out(plan, Path(directory), quick=quick, console=console)
-    RESULTS.mkdir(exist_ok=True)
+        results = carry_out(plan, Path(directory), RESULTS / "unfinished.json", quick=quick, console=console)
+    (RESULTS / "unfinished.json").rename(RESULTS / "latest.json")
     results.write(RESULTS / "latest.json")
     write_plot(results, RESULTS / "latest.png")
     console.print(f"results in {RESULTS}/latest.json and latest.png")

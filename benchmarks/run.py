@@ -22,7 +22,8 @@ from benchmarks.workloads import Figures, Produce, Target, measure_start
 KAFKA_SETTINGS = {"log.segment.delete.delay.ms": "100"}
 
 
-def carry_out(plan: Plan, directory: Path, *, quick: bool, console: Console) -> Results:
+def carry_out(plan: Plan, directory: Path, saved: Path, *, quick: bool, console: Console) -> Results:
+    """`saved` holds what was found so far, should the run not come to its end."""
     began = time.monotonic()
     console.print("[cyan]▸[/] limits of this machine: write(2), fdatasync, loopback")
     results = Results(describe_machine(directory), describe_versions(), limits.measure(directory), quick)
@@ -39,7 +40,7 @@ def carry_out(plan: Plan, directory: Path, *, quick: bool, console: Console) -> 
         targets = [Target(broker, records) for broker in brokers]
         for target in targets:
             target.warm_up(plan.warm_up_seconds)
-        _throughputs(plan, targets, results, console)
+        _throughputs(plan, targets, results, saved, console)
         results.others_cpu_share = noise.share()
         _memory(brokers, results)
         _starts(plan, brokers, results, console)
@@ -55,12 +56,13 @@ def _turns(targets: list[Target], repeats: int) -> Iterator[Target]:
         yield from targets if turn % 2 == 0 else reversed(targets)
 
 
-def _throughputs(plan: Plan, targets: list[Target], results: Results, console: Console) -> None:
+def _throughputs(plan: Plan, targets: list[Target], results: Results, saved: Path, console: Console) -> None:
     def sample(group: str, job: str, measure: Callable[[Target], Figures], repeats: int = plan.repeats) -> None:
         console.print(f"[cyan]▸[/] {group}: {job}")
         for target in _turns(targets, repeats):
             for unit, value in measure(target).items():
                 getattr(results.row(group, job, unit), target.name).append(value)
+        results.write(saved)
 
     for job in plan.produce:
         group = "produce" if job.flush == "os" else "produce, synced"

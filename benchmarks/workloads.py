@@ -120,7 +120,6 @@ class Target:
         """Kafka's own kafka-producer-perf-test: the Java client instead of librdkafka."""
         topic = self.make_topic(job.flush)
         properties = {
-            "bootstrap.servers": self.broker.bootstrap,
             "acks": job.acks,
             "compression.type": job.codec,
             "batch.size": str(job.batch_bytes),
@@ -129,9 +128,9 @@ class Target:
         }
         result = run_tool(
             "kafka-producer-perf-test",
-            *("--topic", topic, "--num-records", str(count), "--throughput", "-1"),
-            *("--record-size", str(job.record_bytes)),
-            *(part for key, value in properties.items() for part in ("--command-property", f"{key}={value}")),
+            *("--bootstrap-server", self.broker.bootstrap, "--topic", topic, "--throughput", "-1"),
+            *("--num-records", str(count), "--record-size", str(job.record_bytes)),
+            *("--command-property", *(f"{key}={value}" for key, value in properties.items())),
             timeout_s=120,
             long_run=True,
         )

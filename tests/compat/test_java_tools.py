@@ -93,12 +93,11 @@ def test_console_producer_and_consumer(run: Run, topic: str):
 @pytest.mark.parametrize(("codec", "acks"), [("none", "1"), ("lz4", "all")])
 def test_performance_tools(run: Run, topic: str, codec: str, acks: str):
     run("kafka-topics", "--create", "--topic", topic, "--partitions", "3")
-    settings = f"acks={acks},compression.type={codec},batch.size=65536,linger.ms=5"
+    settings = (f"acks={acks}", f"compression.type={codec}", "batch.size=65536", "linger.ms=5")
     out = run(
         "kafka-producer-perf-test",
         *("--topic", topic, "--num-records", "20000", "--record-size", "500", "--throughput", "-1"),
-        *("--command-property", settings.split(",")[0]),
-        *(part for setting in settings.split(",")[1:] for part in ("--command-property", setting)),
+        *("--command-property", *settings),
     )
     assert re.search(r"^20000 records sent, .*99\.9th\.$", out, re.MULTILINE), out
     out = run("kafka-consumer-perf-test", "--topic", topic, "--num-records", "20000", "--timeout", "20000")

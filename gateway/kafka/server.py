@@ -53,6 +53,10 @@ class KafkaServer:
         self._check()
         where = {"host": self.settings.host, "port": self.settings.port} if bound is None else {"sock": bound}
         self._server = await self.loop.create_server(lambda: Connection(self), **where, backlog=1024)
+        if self.settings.send_buffer_bytes:
+            # Connections inherit it. Grown by the system to 4 MB, the buffer costs consumers a fifth of their speed.
+            for listening in self._server.sockets:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.settings.send_buffer_bytes)
         host, port = self._server.sockets[0].getsockname()[:2]
         return host, port
 

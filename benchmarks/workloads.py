@@ -157,6 +157,7 @@ def _throughput_figures(done: load.Throughput, broker_cpu_seconds: float) -> Fig
         "MB/s": done.mb_per_s,
         "records/s": done.records_per_s,
         "broker CPU s/GB": broker_cpu_seconds / (done.bytes / 1e9),
+        "client cores": done.client_cpu_seconds / done.seconds,
     }
 
 

@@ -194,8 +194,11 @@ class Tiers(RuleBasedStateMachine):
         before = self.start_offset
 
         async def both() -> list[Record]:
-            found, _ = await asyncio.gather(self._read_all(max_bytes), self.node.offloader.round())
-            return found
+            moving = asyncio.create_task(self.node.offloader.round())
+            try:
+                return await self._read_all(max_bytes)
+            finally:
+                await moving  # Also when the read fails: rounds do not overlap.
 
         try:
             found = self.run(both())

@@ -104,10 +104,10 @@ def members_of(bootstrap: str, group: str) -> set[str]:
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_members_go_on_through_a_restart_of_the_broker(service, how):
     group, topic = fresh("group"), make_topic(service.kafka, 2)
-    produce(service.kafka, topic, [b"before-%d" % n for n in range(10)])
     members = [Member(service.kafka, group, topic) for _ in range(2)]
     try:
         poll_until(members, lambda: [len(m.held()) for m in members] == [1, 1], "two members sharing")
+        produce(service.kafka, topic, [b"before-%d" % n for n in range(10)])
         poll_until(members, lambda: sum(len(m.read) for m in members) >= 10, "the first records")
         for member in members:
             member.consumer.commit(asynchronous=False)

@@ -224,7 +224,7 @@ class ClusterImage:
                 if event.value is None:
                     self._brokers.pop(NodeId(int(rest)), None)
                 else:
-                    broker = model.decode_broker(event.key, event.value)
+                    broker = model.decode_broker(event.key, event.value, event.revision)
                     self._brokers[broker.id] = broker
                 change.brokers = True
             case "deleted":

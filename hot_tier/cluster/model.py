@@ -3,8 +3,9 @@
 Every key is made and parsed here and nowhere else:
 
     cluster                             {"id"}                       the cluster's name for clients
-    controller                          {"node"}                     who decides (the only node, or the elected one)
-    brokers/<node>                      BrokerInfo
+    controller                          {"node"}                     who decides; in a cluster under its holder's lease
+    brokers/<node>                      BrokerInfo                   while it lives; in a cluster under its lease
+    nodes/<node>                        NodeRecord                   what outlives its registrations
     topics/<name>                       Topic
     partitions/<topic id>/<partition>   PartitionState
     deleted/<topic id>                  DeletedTopic                 until every copy is surely gone
@@ -20,7 +21,7 @@ after it, so that a state without a topic means nothing and a topic without its 
 
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -28,11 +29,12 @@ from uuid import UUID
 
 import orjson
 
-from hot_tier.cluster.store import ABSENT, Revision
+from hot_tier.cluster.store import ABSENT, LeaseId, Revision
 from hot_tier.errors import CorruptMetadata
 from hot_tier.ids import LeaderEpoch, NodeId, PartitionId, TopicId
 
 NO_NODE: Final = NodeId(-1)
+NO_LEASE: Final = LeaseId(0)
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 """Kafka's names for what a service keeps for itself; nobody else makes them."""
@@ -41,6 +43,7 @@ CLUSTER_KEY: Final = "cluster"
 CONTROLLER_KEY: Final = "controller"
 PRODUCER_IDS_KEY: Final = "producer-ids"
 BROKERS_PREFIX: Final = "brokers/"
+NODES_PREFIX: Final = "nodes/"
 TOPICS_PREFIX: Final = "topics/"
 PARTITIONS_PREFIX: Final = "partitions/"
 DELETED_PREFIX: Final = "deleted/"
@@ -69,6 +72,10 @@ class PartitionState:
     isr: tuple[NodeId, ...]
     replicas: tuple[NodeId, ...]
     """The first is the preferred leader."""
+    adding: tuple[NodeId, ...] = ()
+    """Members of `replicas` that a reassignment under way brings in."""
+    removing: tuple[NodeId, ...] = ()
+    """Members of `replicas` that go once all others are in sync."""
     version: Revision = field(default=ABSENT, compare=False)
 
 
@@ -81,6 +88,24 @@ class BrokerInfo:
     rack: str | None = None
     http_host: str = ""
     http_port: int = 0
+    lease: LeaseId = NO_LEASE
+    """What its registration hangs on, so that others can end it when its process is surely gone."""
+    data_id: str = ""
+    """Which data directory it runs on."""
+    draining: bool = False
+    """It stops or is to be emptied: it gets no leadership and no new replicas."""
+    epoch: Revision = field(default=ABSENT, compare=False)
+    """The store's revision of this registration: one incarnation of the broker; never written itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """What is known of a broker also while it is down."""
+
+    data_id: str
+    """The data directory it last ran on: with another one it must not count as in sync anywhere."""
+    draining: bool = False
+    """It is being decommissioned, whatever restarts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +145,10 @@ def new_topic_id() -> TopicId:
 
 def broker_key(node: NodeId) -> str:
     return f"{BROKERS_PREFIX}{node}"
+
+
+def node_key(node: NodeId) -> str:
+    return f"{NODES_PREFIX}{node}"
 
 
 def topic_key(name: str) -> str:
@@ -169,10 +198,13 @@ def parse_failures_key(key: str) -> tuple[str, TopicId, PartitionId]:
 # Values
 
 
-def encode(value: Topic | PartitionState | BrokerInfo | DeletedTopic | Mapping[str, Any]) -> bytes:
+_NOT_WRITTEN: Final = frozenset({"version", "epoch"})
+
+
+def encode(value: Topic | PartitionState | BrokerInfo | NodeRecord | DeletedTopic | Mapping[str, Any]) -> bytes:
     if isinstance(value, Mapping):
         return orjson.dumps(dict(value))
-    return orjson.dumps({name: _plain(getattr(value, name)) for name in value.__slots__ if name != "version"})
+    return orjson.dumps({name: _plain(getattr(value, name)) for name in value.__slots__ if name not in _NOT_WRITTEN})
 
 
 def _plain(value: Any) -> Any:
@@ -214,13 +246,15 @@ def decode_partition(key: str, data: bytes, version: Revision) -> PartitionState
             leader_epoch=LeaderEpoch(value["leader_epoch"]),
             isr=tuple(value["isr"]),
             replicas=tuple(value["replicas"]),
+            adding=tuple(value.get("adding", ())),
+            removing=tuple(value.get("removing", ())),
             version=version,
         )
     except (KeyError, TypeError) as error:
         raise CorruptMetadata(f"not a partition state: {error!r}", where=key) from None
 
 
-def decode_broker(key: str, data: bytes) -> BrokerInfo:
+def decode_broker(key: str, data: bytes, epoch: Revision) -> BrokerInfo:
     value = decode_map(key, data)
     try:
         return BrokerInfo(
@@ -230,9 +264,21 @@ def decode_broker(key: str, data: bytes) -> BrokerInfo:
             rack=value["rack"],
             http_host=value["http_host"],
             http_port=value["http_port"],
+            lease=LeaseId(value.get("lease", NO_LEASE)),
+            data_id=value.get("data_id", ""),
+            draining=value.get("draining", False),
+            epoch=epoch,
         )
     except KeyError as error:
         raise CorruptMetadata(f"not a broker: {error!r}", where=key) from None
+
+
+def decode_node(key: str, data: bytes) -> NodeRecord:
+    value = decode_map(key, data)
+    try:
+        return NodeRecord(data_id=value["data_id"], draining=value.get("draining", False))
+    except KeyError as error:
+        raise CorruptMetadata(f"not a node's record: {error!r}", where=key) from None
 
 
 def decode_deleted(key: str, data: bytes) -> DeletedTopic:
@@ -251,4 +297,4 @@ def initial_state(replicas: Iterable[NodeId]) -> PartitionState:
 
 def led_alone(state: PartitionState, node: NodeId) -> PartitionState:
     """The same partition taken over by the only node there is, in a new epoch."""
-    return replace(state, leader=node, leader_epoch=LeaderEpoch(state.leader_epoch + 1), isr=(node,), replicas=(node,))
+    return PartitionState(leader=node, leader_epoch=LeaderEpoch(state.leader_epoch + 1), isr=(node,), replicas=(node,))

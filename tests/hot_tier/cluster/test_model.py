@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hot_tier.cluster import model
-from hot_tier.cluster.model import BrokerInfo, DeletedTopic, PartitionState, QuotaEntity, Topic
-from hot_tier.cluster.store import Revision
+from hot_tier.cluster.model import BrokerInfo, DeletedTopic, NodeRecord, PartitionState, QuotaEntity, Topic
+from hot_tier.cluster.store import LeaseId, Revision
 from hot_tier.errors import CorruptMetadata
 from hot_tier.ids import LeaderEpoch, NodeId
 
@@ -42,15 +42,35 @@ def test_topics_come_back(topic: Topic) -> None:
         leader_epoch=st.integers(0, 2**31 - 1).map(LeaderEpoch),
         isr=st.lists(nodes).map(tuple),
         replicas=st.lists(nodes).map(tuple),
+        adding=st.lists(nodes).map(tuple),
+        removing=st.lists(nodes).map(tuple),
     )
 )
 def test_partition_states_come_back(state: PartitionState) -> None:
     assert model.decode_partition("partitions/x", model.encode(state), Revision(7)) == state
 
 
-@given(st.builds(BrokerInfo, id=nodes, host=st.text(), port=st.integers(1, 65535), rack=st.none() | st.text()))
+@given(
+    st.builds(
+        BrokerInfo,
+        id=nodes,
+        host=st.text(),
+        port=st.integers(1, 65535),
+        rack=st.none() | st.text(),
+        lease=st.integers(0, 2**63 - 1).map(LeaseId),
+        data_id=st.text(),
+        draining=st.booleans(),
+    )
+)
 def test_brokers_come_back(broker: BrokerInfo) -> None:
-    assert model.decode_broker("brokers/1", model.encode(broker)) == broker
+    read = model.decode_broker("brokers/1", model.encode(broker), Revision(7))
+    assert read == broker
+    assert read.epoch == 7
+
+
+@given(st.builds(NodeRecord, data_id=st.text(), draining=st.booleans()))
+def test_records_of_nodes_come_back(record: NodeRecord) -> None:
+    assert model.decode_node("nodes/1", model.encode(record)) == record
 
 
 @given(st.builds(DeletedTopic, name=names, id=st.uuids(), partitions=st.integers(1), deleted_ms=st.integers(0, 2**53)))
@@ -83,7 +103,8 @@ def test_other_bytes_are_refused(data: bytes) -> None:
     for decode in (
         lambda: model.decode_topic("k", data, Revision(1)),
         lambda: model.decode_partition("k", data, Revision(1)),
-        lambda: model.decode_broker("k", data),
+        lambda: model.decode_broker("k", data, Revision(7)),
+        lambda: model.decode_node("k", data),
         lambda: model.decode_deleted("k", data),
     ):
         with pytest.raises(CorruptMetadata):
@@ -92,7 +113,7 @@ def test_other_bytes_are_refused(data: bytes) -> None:
 
 def test_fields_of_a_newer_broker_are_ignored() -> None:
     data = b'{"id":3,"host":"h","port":1,"rack":null,"http_host":"","http_port":0,"colour":"green"}'
-    assert model.decode_broker("brokers/3", data) == BrokerInfo(NodeId(3), "h", 1)
+    assert model.decode_broker("brokers/3", data, Revision(7)) == BrokerInfo(NodeId(3), "h", 1)
 
 
 def test_topic_ids_suit_command_lines() -> None:

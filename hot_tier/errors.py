@@ -132,6 +132,26 @@ class NotEnoughReplicas(TierlogError):
     retriable = True
 
 
+class NotEnoughReplicasAfterAppend(NotEnoughReplicas):
+    """A batch is in the log and committed, but by fewer replicas than min.insync.replicas asks for."""
+
+
+class StaleBrokerEpoch(TierlogError):
+    """A follower speaks for an incarnation of its broker that is not the one registered."""
+
+    retriable = True
+
+
+class OffsetNotAvailable(TierlogError):
+    """A new leader does not know yet what is committed."""
+
+    retriable = True
+
+
+class OffsetArchived(TierlogError):
+    """A follower asks for records that are in the bucket and no longer on the leader's disk."""
+
+
 # The machine
 
 
@@ -149,6 +169,10 @@ class MetadataUnavailable(TierlogError):
     """The metadata store did not answer in time."""
 
     retriable = True
+
+
+class MetadataAnswerLost(MetadataUnavailable):
+    """A write was sent and its answer never came: it happened, or not, or it may yet. Read again before deciding."""
 
 
 class MetadataConflict(TierlogError):

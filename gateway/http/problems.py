@@ -158,6 +158,7 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
         errors.NotLeader: Kind(503, "not-leader", "Another broker leads this partition", RETRY),
         errors.FencedLeaderEpoch: Kind(503, "leadership-changed", "The partition's leader has changed", RETRY),
         errors.UnknownLeaderEpoch: Kind(503, "leadership-changed", "The partition's leader has changed", RETRY),
+        errors.OffsetNotAvailable: Kind(503, "leadership-changed", "The partition's leader has just changed", RETRY),
         errors.NotEnoughReplicas: Kind(
             503, "not-enough-replicas", "Too few replicas are in sync", "Try again once more brokers are up."
         ),

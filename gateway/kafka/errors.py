@@ -78,6 +78,7 @@ class ErrorCode(IntEnum):
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
+    STALE_BROKER_EPOCH = 77
     OFFSET_NOT_AVAILABLE = 78
     MEMBER_ID_REQUIRED = 79
     GROUP_MAX_SIZE_REACHED = 81
@@ -144,6 +145,10 @@ CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.FencedLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,
     errors.UnknownLeaderEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
     errors.NotEnoughReplicas: ErrorCode.NOT_ENOUGH_REPLICAS,
+    errors.NotEnoughReplicasAfterAppend: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    errors.StaleBrokerEpoch: ErrorCode.STALE_BROKER_EPOCH,
+    errors.OffsetNotAvailable: ErrorCode.OFFSET_NOT_AVAILABLE,
+    errors.OffsetArchived: ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE,
     errors.StorageFailure: ErrorCode.KAFKA_STORAGE_ERROR,
     cold_errors.CorruptObject: ErrorCode.CORRUPT_MESSAGE,
     cold_errors.StoreError: ErrorCode.KAFKA_STORAGE_ERROR,

@@ -47,3 +47,7 @@ class ManifestInvalid(TierlogError):
 
 class ManifestFenced(TierlogError):
     """A newer leader epoch, or a newer sequence of this epoch, has published already."""
+
+
+class ReplacementRefused(TierlogError):
+    """Rewritten segments do not fit what the manifest holds, or are not what their proposal says."""

@@ -4,6 +4,7 @@
     _tierlog/<topic>.<topic id>/<n>/index/<stem>.index         where in the rows; verification
     _tierlog/<topic>.<topic id>/<n>/manifest/<~epoch>-<~sequence>.manifest    which segments exist: the truth
     _tierlog/<topic>.<topic id>/<n>/pages/<base offset>-<uuid>.page           closed parts of manifests
+    _tierlog/<topic>.<topic id>/<n>/proposals/<uuid>.proposal, .refused       what others made, and the leader's no
     _tierlog/<topic>.<topic id>/topic/<~version>.json          the topic itself, to restore it from the bucket alone
     _tierlog/<topic>.<topic id>/pins/<name>.json               jobs that hold retention while they run
 
@@ -79,6 +80,10 @@ class PartitionLayout:
     def pages_folder(self) -> str:
         return f"{self.folder}pages/"
 
+    @property
+    def proposals_folder(self) -> str:
+        return f"{self.folder}proposals/"
+
     def rows(self, name: SegmentName) -> str:
         return f"{self.rows_folder}{name.stem}.parquet"
 
@@ -92,6 +97,13 @@ class PartitionLayout:
     def page(self, base_offset: Offset, uuid: str) -> str:
         return f"{self.pages_folder}{base_offset:020}-{uuid}.page"
 
+    def proposal(self, uuid: str) -> str:
+        return f"{self.proposals_folder}{uuid}.proposal"
+
+    def refusal(self, uuid: str) -> str:
+        """Beside the proposal that it answers."""
+        return f"{self.proposals_folder}{uuid}.refused"
+
     def parse_rows(self, key: str) -> SegmentName | None:
         return _parse_segment(key, self.rows_folder, ".parquet")
 
@@ -101,6 +113,16 @@ class PartitionLayout:
     def parse_page(self, key: str) -> str | None:
         """The page's uuid."""
         found = re.fullmatch(r"\d{20}-([0-9a-f]{32})\.page", key.removeprefix(self.pages_folder))
+        return found[1] if found else None
+
+    def parse_proposal(self, key: str) -> str | None:
+        """The proposal's uuid."""
+        found = re.fullmatch(r"([0-9a-f]{32})\.proposal", key.removeprefix(self.proposals_folder))
+        return found[1] if found else None
+
+    def parse_refusal(self, key: str) -> str | None:
+        """The uuid of the proposal that was refused."""
+        found = re.fullmatch(r"([0-9a-f]{32})\.refused", key.removeprefix(self.proposals_folder))
         return found[1] if found else None
 
     def parse_manifest(self, key: str) -> Version | None:

@@ -1,9 +1,7 @@
-"""One sealed segment into the bucket: rows, index, and both read back. The first half of the safe order.
+"""One sealed segment to Parquet and into the bucket. Runs in the worker process.
 
-    rows -> index -> read back and verify -> [manifest -> metadata -> local delete: offloader.archiver]
-
-Until the manifest names them, the two objects are orphans that no reader follows; a crash anywhere here leaves at most
-that. Runs in the worker process.
+convert -> rows -> index -> read back and verify [cold_tier.upload] -> manifest -> metadata -> local delete
+                                                                       [offloader.partition_archive]
 """
 
 import mmap
@@ -13,19 +11,15 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from cold_tier.errors import CorruptObject
-from cold_tier.format.index import write_index
 from cold_tier.format.write import ROW_GROUP_BYTES, write_segment
 from cold_tier.layout import PartitionLayout, SegmentName
 from cold_tier.manifest.model import EpochStart, Segment
 from cold_tier.objects.retrying import RetryingStore
+from cold_tier.upload import upload_segment
 from hot_tier.errors import CorruptLog
 from hot_tier.ids import LeaderEpoch, Offset
 from hot_tier.record.columns import RecordColumns, iter_columns
-from hot_tier.record.crc import crc32c
 from offloader import failpoints
-
-READ_BACK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,52 +68,19 @@ async def archive_segment(store: RetryingStore, job: ArchiveJob, scratch: str) -
             zstd_level=job.zstd_level,
         )
         failpoints.reach("archive.converted")
-        await store.put_file(layout.rows(name), path, written.index.rows_bytes)
+        return await upload_segment(
+            store,
+            layout,
+            name,
+            path,
+            written,
+            log_bytes=log_bytes,
+            archived_ms=job.now_ms,
+            reached=lambda step: failpoints.reach(f"archive.{step}"),
+        )
     finally:
         if os.path.exists(path):
             os.unlink(path)
-    failpoints.reach("archive.rows_uploaded")
-    index = write_index(written.index)
-    await store.put(layout.index(name), index)
-    failpoints.reach("archive.index_uploaded")
-    segment = Segment(
-        name=name,
-        end_offset=job.end_offset,
-        rows=written.rows,
-        min_timestamp_ms=written.min_timestamp_ms,
-        max_timestamp_ms=written.max_timestamp_ms,
-        rows_bytes=written.index.rows_bytes,
-        rows_crc32c=written.rows_crc32c,
-        index_bytes=len(index),
-        index_crc32c=crc32c(index),
-        log_bytes=log_bytes,
-        archived_ms=job.now_ms,
-        epochs=job.epochs,
-    )
-    await verify_segment(store, layout, segment)
-    failpoints.reach("archive.verified")
-    return segment
-
-
-async def verify_segment(store: RetryingStore, layout: PartitionLayout, segment: Segment) -> None:
-    """Read both objects whole and compare size and checksum with the manifest entry; CorruptObject names the first."""
-    for key, size, expected in (
-        (layout.rows(segment.name), segment.rows_bytes, segment.rows_crc32c),
-        (layout.index(segment.name), segment.index_bytes, segment.index_crc32c),
-    ):
-        found, checksum = 0, 0
-        # One byte past the end is asked for too: an object that is longer than it should be is not the one.
-        while data := await store.get(key, found, min(READ_BACK_BYTES, size + 1 - found)):
-            checksum = crc32c(data, checksum)
-            found += len(data)
-            if found > size:
-                break
-        if (found, checksum) != (size, expected):
-            raise CorruptObject(
-                f"{found} bytes with checksum {checksum:08x}, expected {size} with {expected:08x}",
-                where=f"{store.url}{key}",
-                hint="what was stored is not what was sent; the segment is archived again under a new name",
-            )
 
 
 def _mapped(path: str) -> memoryview:

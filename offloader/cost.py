@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cold_tier.format.write import ROW_GROUP_BYTES
-from offloader.archive import READ_BACK_BYTES
+from cold_tier.upload import READ_BACK_BYTES
 from offloader.prices import CostSettings
 
 MONTH_MS: Final = 730 * 3_600_000

@@ -19,7 +19,7 @@ from cold_tier.manifest.model import Segment
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.reports import Checked, Finding, Planned, VerifyEvent
-from offloader.archive import verify_segment
+from cold_tier.upload import verify_segment
 from offloader.garbage import named_keys, unnamed_objects
 
 _AT_ONCE = 8

@@ -1,6 +1,6 @@
-"""Manifest snapshots and pages as bytes, version 1. docs/formats/manifest.md describes them.
+"""Manifest snapshots, pages and proposals as bytes, version 1. docs/formats/manifest.md and proposal.md describe them.
 
-    0   4   magic     "TLMS" a snapshot, "TLMP" a page
+    0   4   magic     "TLMS" a snapshot, "TLMP" a page, "TLPR" a proposal
     4   2   version   1
     6   2   zero
     8   4   size of the body
@@ -20,8 +20,9 @@ import orjson
 import zstandard
 
 from cold_tier.errors import CorruptManifest
-from cold_tier.layout import SegmentName, Version
+from cold_tier.layout import PartitionLayout, SegmentName, Version, parse_stem
 from cold_tier.manifest.model import EpochStart, Page, Removed, Segment, Snapshot
+from cold_tier.manifest.replacement import Proposal, Replacement
 from cold_tier.objects.store import Buffer
 from hot_tier.ids import LeaderEpoch, Offset, PartitionId
 from hot_tier.record.crc import crc32c
@@ -32,6 +33,7 @@ _HEADER: Final = struct.Struct(">4sHHII")
 _VERSION: Final = 1
 _SNAPSHOT: Final = b"TLMS"
 _PAGE: Final = b"TLMP"
+_PROPOSAL: Final = b"TLPR"
 _MAX_BODY_BYTES: Final = 64 << 20
 
 _PLAIN: Final = tuple(f.name for f in fields(Segment) if f.name not in ("name", "epochs"))
@@ -83,6 +85,39 @@ def read_page(data: Buffer, where: str) -> tuple[Segment, ...]:
     return _open(_PAGE, data, where, lambda body: _segments(body["segments"]))
 
 
+def write_proposal(proposal: Proposal) -> bytes:
+    return _seal(
+        _PROPOSAL,
+        {
+            "topic": proposal.layout.topic,
+            "topic_id": str(proposal.layout.topic_id),
+            "partition": proposal.layout.partition,
+            "proposed_ms": proposal.proposed_ms,
+            "replacements": [
+                {"old": [name.stem for name in each.old], "segments": _columns(each.new)}
+                for each in proposal.replacements
+            ],
+        },
+    )
+
+
+def read_proposal(data: Buffer, where: str) -> Proposal:
+    def parse(body: dict[str, Any]) -> Proposal:
+        return Proposal(
+            PartitionLayout(_text(body["topic"]), UUID(body["topic_id"]), PartitionId(_int(body["partition"]))),
+            _int(body["proposed_ms"]),
+            tuple(
+                Replacement(tuple(map(_stem, each["old"])), _segments(each["segments"]))
+                for each in body["replacements"]
+            ),
+        )
+
+    proposal = _open(_PROPOSAL, data, where, parse)
+    if not all(each.old and each.new for each in proposal.replacements):
+        raise CorruptManifest("a proposal replaces nothing, or by nothing", where=where)
+    return proposal
+
+
 def _columns(segments: Sequence[Segment]) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {name: [getattr(s, name) for s in segments] for name in _PLAIN}
     columns["base_offset"] = [s.name.base_offset for s in segments]
@@ -104,6 +139,13 @@ def _segments(columns: dict[str, list[Any]]) -> tuple[Segment, ...]:
     ]
     rows: Iterable[tuple[Any, ...]] = zip(names, *plain, epochs, strict=True)
     return tuple(Segment(*row) for row in rows)
+
+
+def _stem(text: Any) -> SegmentName:
+    name = parse_stem(_text(text))
+    if name is None:
+        raise ValueError(f"{text!r} names no segment")
+    return name
 
 
 def _page(fields: dict[str, Any]) -> Page:

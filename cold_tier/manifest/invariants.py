@@ -12,7 +12,7 @@ from cold_tier.manifest.model import Part, Snapshot, covering
 
 
 def check(new: Snapshot, current: Snapshot | None) -> None:
-    problems = ranges(new.pages) + ranges(new.tail) + seam(new)
+    problems = ranges(new.pages) + ranges(new.tail) + seam(new) + deletion(new)
     if current is not None:
         problems += identity(new, current) + order(new, current) + coverage(new, current) + removal(new, current)
     if problems:
@@ -43,6 +43,15 @@ def seam(new: Snapshot) -> list[str]:
             f"log start {new.log_start_offset} is outside the archived range [{new.start_offset}, {new.end_offset}]"
         )
     return problems
+
+
+def deletion(new: Snapshot) -> list[str]:
+    """Nothing that readers are sent to is listed for deletion."""
+    listed = {gone.key for gone in new.removed}
+    layout = new.layout
+    named = [key for segment in new.tail for key in (layout.rows(segment.name), layout.index(segment.name))]
+    named += [layout.page(page.base_offset, page.uuid) for page in new.pages]
+    return [f"{key} is needed, and listed as removed" for key in named if key in listed]
 
 
 def identity(new: Snapshot, current: Snapshot) -> list[str]:

@@ -9,14 +9,15 @@ own epoch's first. Every publish runs the invariants first, writes with put-if-a
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from cold_tier.errors import ManifestFenced
-from cold_tier.layout import PartitionLayout, Version
+from cold_tier.errors import ManifestFenced, ReplacementRefused
+from cold_tier.layout import PartitionLayout, SegmentName, Version
 from cold_tier.manifest import invariants
 from cold_tier.manifest.codec import write_page, write_snapshot
 from cold_tier.manifest.model import PAGE_SEGMENTS, Page, Removed, Segment, Snapshot, summarize
 from cold_tier.manifest.reader import PageCache, load_newest
+from cold_tier.manifest.replacement import Replacement, exchange
 from cold_tier.objects.retrying import RetryingStore
 from hot_tier.ids import LeaderEpoch, Offset
 from hot_tier.record.crc import crc32c
@@ -94,12 +95,12 @@ class ManifestWriter:
             if len(kept) == len(segments):
                 pages.append(page)
                 continue
-            removed += self._removed([s for s in segments if s.end_offset <= log_start_offset], now_ms)
+            removed += self._removed((s.name for s in segments if s.end_offset <= log_start_offset), now_ms)
             removed.append(Removed(self._layout.page(page.base_offset, page.uuid), now_ms))
             if kept:
                 pages.append(await self._close_page(kept))
         gone = [s for s in current.tail if s.end_offset <= log_start_offset]
-        removed += self._removed(gone, now_ms)
+        removed += self._removed((s.name for s in gone), now_ms)
         changed = dataclasses.replace(
             current,
             log_start_offset=max(log_start_offset, current.log_start_offset),
@@ -107,6 +108,38 @@ class ManifestWriter:
             tail=current.tail[len(gone) :],
             removed=tuple(removed),
         )
+        await self._publish(changed, now_ms)
+
+    async def replace(self, replacements: Sequence[Replacement], now_ms: int) -> None:
+        """Rewritten segments take the place of those they were made from, all at once; the old are listed as removed.
+
+        ReplacementRefused where one of the old is not there any more. Neighbouring pages that change are closed
+        together, so that a manifest shrinks with what it describes.
+        """
+        current = self.current
+        waiting = {each.old[0]: each for each in replacements}
+        gone = [name for each in replacements for name in each.old]
+        removed = [*current.removed, *self._removed(gone, now_ms)]
+        pages: list[Page] = []
+        run: list[Segment] = []
+        for page in current.pages:
+            if any(each.base_offset < page.end_offset and page.base_offset < each.end_offset for each in replacements):
+                run += await self._pages.get(self._layout, page)
+                removed.append(Removed(self._layout.page(page.base_offset, page.uuid), now_ms))
+                continue
+            pages += await self._close_pages(exchange(run, waiting), at_least=1)
+            pages.append(page)
+            run = []
+        tail = exchange([*run, *current.tail], waiting)
+        if waiting:
+            first = min(each.base_offset for each in waiting.values())
+            raise ReplacementRefused(
+                f"the manifest no longer holds the segments from offset {first} on that were rewritten",
+                hint="they expired, or another rewrote them; run it again on what is there now",
+            )
+        closed = await self._close_pages(tail, at_least=self._page_segments)
+        tail = tail[sum(page.segments for page in closed) :]
+        changed = dataclasses.replace(current, pages=(*pages, *closed), tail=tuple(tail), removed=tuple(removed))
         await self._publish(changed, now_ms)
 
     async def forget(self, keys: Sequence[str], now_ms: int) -> None:
@@ -134,15 +167,17 @@ class ManifestWriter:
             )
         self.current = new
 
+    async def _close_pages(self, segments: Sequence[Segment], at_least: int) -> list[Page]:
+        """Pages of the usual length; a rest shorter than `at_least` stays open."""
+        cuts = range(0, len(segments), self._page_segments)
+        runs = [segments[at : at + self._page_segments] for at in cuts]
+        return [await self._close_page(run) for run in runs if len(run) >= at_least]
+
     async def _close_page(self, segments: Sequence[Segment]) -> Page:
         data = write_page(segments)
         page = summarize(segments, uuid.uuid4().hex, len(data), crc32c(data))
         await self._store.put(self._layout.page(page.base_offset, page.uuid), data)
         return page
 
-    def _removed(self, segments: Sequence[Segment], now_ms: int) -> list[Removed]:
-        return [
-            Removed(key, now_ms)
-            for segment in segments
-            for key in (self._layout.rows(segment.name), self._layout.index(segment.name))
-        ]
+    def _removed(self, names: Iterable[SegmentName], now_ms: int) -> list[Removed]:
+        return [Removed(key, now_ms) for name in names for key in (self._layout.rows(name), self._layout.index(name))]

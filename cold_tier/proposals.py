@@ -1,0 +1,154 @@
+"""Proposals: how someone who is not the leader has rewritten segments published.
+
+    objects uploaded and read back -> proposal placed -> [the leader looks] -> published, proposal gone
+                                                                            -> `.refused` with the reason, proposal gone
+
+Only the leader publishes, so that a partition's history has one writer. It trusts nothing: `examine` compares the
+proposal with the manifest and reads every new object. A proposal that waits keeps its objects from being collected as
+orphans (`named`). Carrying one out twice is harmless: once its new segments are in the manifest it is done.
+"""
+
+import asyncio
+import uuid
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from cold_tier.errors import CorruptManifest, CorruptObject, ObjectMissing, ReplacementRefused
+from cold_tier.format.index import read_index
+from cold_tier.format.read import SegmentReader
+from cold_tier.layout import PartitionLayout
+from cold_tier.manifest.codec import read_proposal, write_proposal
+from cold_tier.manifest.model import Segment
+from cold_tier.manifest.reader import Manifest, PageCache, load_newest
+from cold_tier.manifest.replacement import Proposal, judge
+from cold_tier.objects.retrying import RetryingStore
+from cold_tier.upload import verify_segment
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a proposal."""
+
+    outcome: Literal["waiting", "published", "refused"]
+    reason: str = ""
+
+
+async def place(store: RetryingStore, proposal: Proposal) -> str:
+    """Hand it to the leader; the name under which it is answered."""
+    name = uuid.uuid4().hex
+    await store.put(proposal.layout.proposal(name), write_proposal(proposal))
+    return name
+
+
+async def waiting(store: RetryingStore, layout: PartitionLayout) -> dict[str, Proposal | CorruptManifest]:
+    """By name, one LIST; one that cannot be read as the error that says so."""
+    names = [
+        name
+        async for info in store.list(layout.proposals_folder)
+        if (name := layout.parse_proposal(info.key)) is not None
+    ]
+    found: dict[str, Proposal | CorruptManifest] = {}
+    for name in names:
+        where = f"{store.url}{layout.proposal(name)}"
+        try:
+            proposal = read_proposal(await store.get(layout.proposal(name)), where)
+            if proposal.layout != layout:
+                raise CorruptManifest(f"is for {proposal.layout}, not for where it lies", where=where)
+            found[name] = proposal
+        except ObjectMissing:
+            pass  # Answered since the LIST.
+        except CorruptManifest as error:
+            found[name] = error
+    return found
+
+
+async def named(store: RetryingStore, layout: PartitionLayout) -> set[str]:
+    """Objects that proposals which wait need: none of them is an orphan."""
+    return {
+        key
+        for proposal in (await waiting(store, layout)).values()
+        if isinstance(proposal, Proposal)
+        for replacement in proposal.replacements
+        for segment in replacement.new
+        for key in (layout.rows(segment.name), layout.index(segment.name))
+    }
+
+
+async def refuse(store: RetryingStore, layout: PartitionLayout, name: str, reason: str) -> None:
+    await store.put(layout.refusal(name), orjson.dumps({"reason": reason}))
+    await store.delete([layout.proposal(name)])
+
+
+async def answer(store: RetryingStore, layout: PartitionLayout, name: str, proposal: Proposal) -> Answer:
+    """What became of it so far. Whoever asked may delete the refusal then; if not, it is collected in time."""
+    if await store.head(layout.proposal(name)) is not None:
+        return Answer("waiting")
+    try:
+        found = orjson.loads(await store.get(layout.refusal(name)))
+        return Answer("refused", str(found["reason"]))
+    except ObjectMissing:
+        pass
+    except (ValueError, KeyError, TypeError):
+        return Answer("refused", "for a reason that cannot be read")
+    snapshot = await load_newest(store, layout)
+    if snapshot is not None and await is_published(Manifest(snapshot, PageCache(store)), proposal):
+        return Answer("published")
+    return Answer("refused", "it is gone, and so are its segments: they expired, or were rewritten again")
+
+
+async def is_published(manifest: Manifest, proposal: Proposal) -> bool:
+    """Whether all that is new in it is in the manifest."""
+    for replacement in proposal.replacements:
+        found = manifest.segments(replacement.base_offset, replacement.end_offset)
+        if {segment.name for segment in replacement.new} - {segment.name async for segment in found}:
+            return False
+    return True
+
+
+async def examine(store: RetryingStore, manifest: Manifest, proposal: Proposal, *, by_key: bool) -> None:
+    """ReplacementRefused unless it fits the manifest and every new object is what it says, whole.
+
+    `by_key`: the topic is compacted by key, so that rows may be fewer. Reads all of the new objects.
+    """
+    layout = proposal.layout
+    for replacement in proposal.replacements:
+        held = manifest.segments(replacement.base_offset, replacement.end_offset)
+        problems = judge(replacement, [segment async for segment in held], by_key=by_key)
+        if problems:
+            raise ReplacementRefused("; ".join(problems), where=f"{layout.topic}-{layout.partition}")
+    for segment in (segment for replacement in proposal.replacements for segment in replacement.new):
+        try:
+            await verify_segment(store, layout, segment)
+            key = layout.index(segment.name)
+            index = read_index(await store.get(key), f"{store.url}{key}")
+            reader = await asyncio.to_thread(SegmentReader.open, index, f"{store.url}{layout.rows(segment.name)}")
+        except (ObjectMissing, CorruptObject) as error:
+            raise ReplacementRefused(error.what, where=error.where) from error
+        problems = _disagreements(segment, reader)
+        if problems:
+            raise ReplacementRefused("; ".join(problems), where=reader.where)
+
+
+def _disagreements(segment: Segment, reader: SegmentReader) -> list[str]:
+    """Between a manifest entry, the index and the Parquet footer, none of which was read by its maker's leave."""
+    index, metadata = reader.index, reader.metadata
+    problems = []
+    if (index.base_offset, index.end_offset, index.epochs) != (
+        segment.base_offset,
+        segment.end_offset,
+        segment.epochs,
+    ):
+        problems.append(f"the index covers [{index.base_offset}, {index.end_offset})")
+    if index.rows_bytes != segment.rows_bytes:
+        problems.append(f"the index is of {index.rows_bytes} bytes")
+    rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    if [group.rows for group in index.row_groups] != rows or sum(rows) != segment.rows:
+        problems.append(f"the file holds {sum(rows)} rows, not {segment.rows}")
+        return problems
+    for number, group in enumerate(index.row_groups):
+        offsets: Any = metadata.row_group(number).column(0).statistics
+        if offsets is None or not (group.first_offset <= offsets.min and offsets.max < group.end_offset):
+            problems.append(f"row group {number} holds other offsets than the index says")
+    return problems

@@ -5,4 +5,5 @@
 - `client/`: the load generator. `records.py`: what it sends.
 - `limits.py`: what the machine can do at all. `workloads.py`: the measured jobs. `plan.py`: which of them, how often.
 - `run.py`: carries a plan out. `results.py`: what was found. `report.py`: the same for people.
+- `cluster.py`: the same for three brokers, and how long a failover takes (`clusters.py`, `failover.py`).
 """

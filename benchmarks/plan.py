@@ -72,3 +72,25 @@ def full_plan() -> Plan:
         starts=3,
         warm_up_seconds=3.0,
     )
+
+
+def cluster_plan(*, quick: bool) -> Plan:
+    """For three brokers, three replicas, two of which have to be in sync."""
+    jobs = (
+        Produce(1000, "all", "none", 64 * KB),
+        Produce(1000, "all", "lz4", 64 * KB),
+        Produce(100, "all", "none", 64 * KB),
+        Produce(1000, "1", "none", 64 * KB),
+    )
+    return Plan(
+        produce=jobs[:1] if quick else jobs,
+        consume=() if quick else ((jobs[0], 300_000),),
+        latency=("os",),
+        java=(),
+        repeats=2 if quick else 3,
+        produce_seconds=2.0,
+        latency_seconds=4 if quick else 8,
+        latency_rate=1000,
+        starts=0,
+        warm_up_seconds=1.0 if quick else 3.0,
+    )

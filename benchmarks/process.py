@@ -59,6 +59,7 @@ class BrokerProcess:
         self.directory = directory
         self.host = "127.0.0.1"
         self.port = 0
+        self.wrapper: Sequence[str] = ()  # put before the command: strace, a network namespace
         self.start_seconds = 0.0
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -80,7 +81,11 @@ class BrokerProcess:
         began = time.monotonic()
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment()
+                [*self.wrapper, *self.command()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment(),
             )
 
         def ready() -> bool:
@@ -121,7 +126,11 @@ class BrokerProcess:
         """A start that is cut off, ready or not."""
         with self.log_path.open("ab") as log:
             process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment()
+                [*self.wrapper, *self.command()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment(),
             )
         time.sleep(seconds)
         process.kill()

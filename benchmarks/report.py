@@ -64,9 +64,12 @@ def summary(results: Results) -> list[str]:
         f"Limits here: write(2) to the page cache {shown(limits.page_cache_write_mb_per_s)} MB/s, synced "
         f"{shown(limits.synced_write_mb_per_s)} MB/s, 16 KB write + fdatasync {limits.small_sync_ms:.2f} ms, "
         f"loopback {shown(limits.loopback_mb_per_s)} MB/s.",
-        f"tierlog's best produce reaches {produce / ceiling:.0%} of the lower of write(2) and loopback, its best "
-        f"consume {consume / limits.loopback_mb_per_s:.0%} of loopback. The client works on the same cores.",
     ]
+    if produce and consume:
+        lines.append(
+            f"tierlog's best produce reaches {produce / ceiling:.0%} of the lower of write(2) and loopback, its best "
+            f"consume {consume / limits.loopback_mb_per_s:.0%} of loopback. The client works on the same cores."
+        )
     bound = client_bound(results)
     if bound:
         lines.append(
@@ -116,7 +119,7 @@ def _markdown_row(results: Results, row: Row) -> str:
     return f"| {row.group}: {row.job} | {row.unit} | {ours} | {theirs} | {row.ratio:.2f}× | {mark} |"
 
 
-def markdown_block(results: Results) -> str:
+def markdown_block(results: Results, begin: str) -> str:
     machine, versions = results.machine, results.versions
     facts = (
         f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gb']} GB, {machine['file_system']}, Linux "
@@ -129,7 +132,7 @@ def markdown_block(results: Results) -> str:
     table += [_markdown_row(results, row) for row in judged(results)]
     return "\n".join(
         [
-            BEGIN,
+            begin,
             "",
             facts,
             "",
@@ -141,8 +144,9 @@ def markdown_block(results: Results) -> str:
     )
 
 
-def write_docs(results: Results, page: Path) -> None:
-    text = page.read_text()
-    before, _, rest = text.partition(BEGIN)
+def write_docs(results: Results, page: Path, begin: str = BEGIN) -> None:
+    """Puts the figures between the line `begin` and the next `END`."""
+    before, found, rest = page.read_text().partition(begin)
+    assert found, f"{page} has no line {begin}"
     _, _, after = rest.partition(END)
-    page.write_text(f"{before}{markdown_block(results)}{after}")
+    page.write_text(f"{before}{markdown_block(results, begin)}{after}")

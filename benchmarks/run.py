@@ -3,13 +3,14 @@
 import itertools
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
 from rich.console import Console
 
 from benchmarks import limits
+from benchmarks.clusters import Cluster
 from benchmarks.peer.kafka import KafkaServer
 from benchmarks.plan import Plan
 from benchmarks.process import BrokerProcess
@@ -40,9 +41,9 @@ def carry_out(plan: Plan, directory: Path, saved: Path, *, quick: bool, console:
         targets = [Target(broker, records) for broker in brokers]
         for target in targets:
             target.warm_up(plan.warm_up_seconds)
-        _throughputs(plan, targets, results, saved, console)
+        throughputs(plan, targets, results, saved, console)
         results.others_cpu_share = noise.share()
-        _memory(brokers, results)
+        memory(brokers, results)
         _starts(plan, brokers, results, console)
     finally:
         for broker in brokers:
@@ -56,7 +57,7 @@ def _turns(targets: list[Target], repeats: int) -> Iterator[Target]:
         yield from targets if turn % 2 == 0 else reversed(targets)
 
 
-def _throughputs(plan: Plan, targets: list[Target], results: Results, saved: Path, console: Console) -> None:
+def throughputs(plan: Plan, targets: list[Target], results: Results, saved: Path, console: Console) -> None:
     def sample(group: str, job: str, measure: Callable[[Target], Figures], repeats: int = plan.repeats) -> None:
         console.print(f"[cyan]▸[/] {group}: {job}")
         for target in _turns(targets, repeats):
@@ -88,7 +89,7 @@ def job_name(job: Produce) -> str:
     return f"{job.record_bytes} B, {job.codec}, acks={job.acks}, {job.batch_bytes >> 10} KB batches"
 
 
-def _memory(brokers: list[BrokerProcess], results: Results) -> None:
+def memory(brokers: Sequence[BrokerProcess | Cluster], results: Results) -> None:
     for broker in brokers:
         row = results.row("memory", "after all of the above", "MB RSS")
         getattr(row, broker.name).append(broker.rss_bytes() / 1e6)
@@ -104,7 +105,7 @@ def _starts(plan: Plan, brokers: list[BrokerProcess], results: Results, console:
 class OthersCpu:
     """The share of all cores that neither broker nor client has used: above a few per cent, figures are doubtful."""
 
-    def __init__(self, brokers: list[BrokerProcess]) -> None:
+    def __init__(self, brokers: Sequence[BrokerProcess | Cluster]) -> None:
         self._brokers = brokers
         self._began, self._busy, self._ours = time.monotonic(), self._all_cores(), self._our_own()
 

@@ -16,7 +16,7 @@ READY = re.compile(r"tierlog ready kafka=(\S+):(\d+) http=(\S+):(\d+)")
 
 
 class TierlogServer(BrokerProcess):
-    """`environment` holds settings as `TIERLOG_SECTION__KEY`; `wrapper` is put before the command (strace, …)."""
+    """`settings` are environment variables `TIERLOG_SECTION__KEY`, `arguments` flags of `serve`."""
 
     name = "tierlog"
 
@@ -27,13 +27,11 @@ class TierlogServer(BrokerProcess):
         data_dir: Path | None = None,
         settings: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
-        wrapper: Sequence[str] = (),
     ) -> None:
         super().__init__(directory)
         self.data_dir = data_dir or directory / "data"
         self.settings = dict(settings or {})
         self.arguments = list(arguments)
-        self.wrapper = list(wrapper)
         self.http_port = 0
         self._output_read = 0
 
@@ -41,7 +39,7 @@ class TierlogServer(BrokerProcess):
         self._output_read = self.log_path.stat().st_size if self.log_path.exists() else 0
         program = str(Path(sys.executable).with_name("tierlog"))
         listeners = ["--kafka", self.bootstrap, "--http", f"{self.host}:{self.http_port}"]
-        return [*self.wrapper, program, "serve", "--data-dir", str(self.data_dir), *listeners, *self.arguments]
+        return [program, "serve", "--data-dir", str(self.data_dir), *listeners, *self.arguments]
 
     def environment(self) -> dict[str, str]:
         return os.environ | self.settings

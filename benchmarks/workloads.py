@@ -14,6 +14,7 @@ from typing import Literal
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.client import load
+from benchmarks.clusters import Cluster
 from benchmarks.peer.tools import run_tool
 from benchmarks.process import BrokerProcess, wait_for
 
@@ -49,11 +50,13 @@ class Produce:
 
 
 class Target:
-    """A running broker with topics that are made for a job and gone after it."""
+    """A running broker, or a cluster of them, with topics that are made for a job and gone after it."""
 
-    def __init__(self, broker: BrokerProcess, records: Mapping[int, Path]) -> None:
+    def __init__(self, broker: BrokerProcess | Cluster, records: Mapping[int, Path]) -> None:
         self.broker = broker
         self._records = records
+        self._replicas = len(broker.brokers) if isinstance(broker, Cluster) else 1
+        self._partitions = PARTITIONS if self._replicas == 1 else 2 * self._replicas
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": "0"})
         self._made = 0
 
@@ -65,16 +68,23 @@ class Target:
         self._made += 1
         name = f"load{self._made:04d}"
         config = {"retention.ms": "-1", **FLUSH[self.name][flush]}
-        self._admin.create_topics([NewTopic(name, PARTITIONS, 1, config=config)])[name].result(30)
-        wait_for(lambda: name in self._admin.list_topics(timeout=10).topics, f"topic {name}", 20)
+        if self._replicas > 1:
+            config["min.insync.replicas"] = "2"
+        self._admin.create_topics([NewTopic(name, self._partitions, self._replicas, config=config)])[name].result(30)
+        wait_for(lambda: self._is_ready(name), f"topic {name}", 30)
         return name
+
+    def _is_ready(self, name: str) -> bool:
+        topic = self._admin.list_topics(timeout=10).topics.get(name)
+        partitions = topic.partitions.values() if topic else ()
+        return bool(partitions) and all(len(p.isrs) == self._replicas and p.leader in p.isrs for p in partitions)
 
     def remove_topic(self, name: str) -> None:
         """Gone from the disk as well: what one job wrote must not be written back during the next."""
         self._admin.delete_topics([name])[name].result(30)
-        data = self.broker.directory / "data"
+        home = self.broker.directory
         wait_for(
-            lambda: not any(name in part for _, directories, _ in os.walk(data) for part in directories),
+            lambda: not any(name in part for _, directories, _ in os.walk(home) for part in directories),
             f"{name} to be deleted",
             60,
             interval_s=0.1,
@@ -85,7 +95,7 @@ class Target:
         return load.produce(
             self.broker.bootstrap,
             topic,
-            PARTITIONS,
+            self._partitions,
             self._records[job.record_bytes],
             job.record_bytes,
             job.client_settings(),
@@ -105,14 +115,14 @@ class Target:
 
     def measure_consume(self, topic: str, count: int) -> Figures:
         cpu = self.broker.cpu_seconds()
-        done = load.consume(self.broker.bootstrap, topic, PARTITIONS, count, {})
+        done = load.consume(self.broker.bootstrap, topic, self._partitions, count, {})
         return _throughput_figures(done, self.broker.cpu_seconds() - cpu)
 
     def measure_latency(self, flush: Flush, rate: int, seconds: float) -> Figures:
         settings = {"producer:acks": "all", "producer:linger.ms": "0"}
         topic = self.make_topic(flush)
-        load.latency(self.broker.bootstrap, topic, PARTITIONS, 1000, rate, 1, settings)
-        done = load.latency(self.broker.bootstrap, topic, PARTITIONS, 1000, rate, seconds, settings)
+        load.latency(self.broker.bootstrap, topic, self._partitions, 1000, rate, 1, settings)
+        done = load.latency(self.broker.bootstrap, topic, self._partitions, 1000, rate, seconds, settings)
         self.remove_topic(topic)
         return {"p50 ms": done.p50_ms, "p99 ms": done.p99_ms, "p99.9 ms": done.p999_ms}
 

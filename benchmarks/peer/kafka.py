@@ -24,12 +24,23 @@ JVM_FLAGS = (
 )
 
 
+def new_cluster_id() -> str:
+    return urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+
+
 class KafkaServer(BrokerProcess):
     name = "kafka"
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, heap: str = "1G") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        heap: str = "1G",
+        cluster_id: str = "",
+    ) -> None:
         super().__init__(directory)
         self.heap = heap
+        self._cluster_id = cluster_id or new_cluster_id()
         self.port = free_port()
         controller = free_port()
         self._settings = {
@@ -60,8 +71,7 @@ class KafkaServer(BrokerProcess):
         return [java(), *heap, *JVM_FLAGS, "-cp", f"{jars_dir()}/*", "kafka.Kafka", str(properties)]
 
     def _format(self, properties: Path) -> None:
-        cluster_id = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
-        arguments = ["format", "-t", cluster_id, "-c", str(properties)]
+        arguments = ["format", "-t", self._cluster_id, "-c", str(properties)]
         command = [java(), "-Xmx128M", "-cp", f"{jars_dir()}/*", "kafka.tools.StorageTool", *arguments]
         result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         if result.returncode != 0:

@@ -1,0 +1,101 @@
+"""`python -m benchmarks.cluster`: three tierlog brokers beside three Apache Kafka brokers on this machine, as ratios.
+
+acks=all, three replicas, two of them required, neither side syncs before the ack; then failover: the leader is killed
+(-9) and, separately, stopped (SIGSTOP). Prints a table, writes benchmarks/results/cluster.json. `--quick` takes about
+four minutes, half of them Kafka's failovers.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import limits
+from benchmarks.__main__ import DOCS, RESULTS
+from benchmarks.client import load
+from benchmarks.clusters import Cluster, KafkaCluster, TierlogCluster
+from benchmarks.failover import Failovers
+from benchmarks.peer.jars import CACHE, PeerUnavailable, jars_dir, java
+from benchmarks.plan import cluster_plan
+from benchmarks.process import BrokerFailed
+from benchmarks.records import write_records
+from benchmarks.report import print_table, write_docs
+from benchmarks.results import Results, describe_machine, describe_versions
+from benchmarks.run import KAFKA_SETTINGS, OthersCpu, memory, throughputs
+from benchmarks.workloads import Target
+
+FIGURES = "<!-- figures: written by python -m benchmarks.cluster --write-docs -->"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer jobs, fewer failovers")
+    parser.add_argument("--write-docs", action="store_true", help="put the figures into docs/PERFORMANCE.md")
+    parser.add_argument("--from", dest="given", type=Path, help="show the results of an earlier run instead")
+    choice = parser.parse_args()
+    console = Console() if sys.stdout.isatty() else Console(width=120)
+    try:
+        results = Results.read(choice.given) if choice.given else measure(choice.quick, console)
+    except (PeerUnavailable, load.LoadFailed, BrokerFailed, TimeoutError) as error:
+        console.print(f"[bold red]The benchmark cannot go on:[/] {error}")
+        return 1
+    print_table(results, console)
+    if choice.write_docs:
+        write_docs(results, DOCS, FIGURES)
+        console.print(f"figures in {DOCS}")
+    return 0
+
+
+def measure(quick: bool, console: Console) -> Results:
+    java()
+    jars_dir()
+    load.build()
+    RESULTS.mkdir(exist_ok=True)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=CACHE.parent) as name:
+        directory = Path(name)
+        results = Results(describe_machine(directory), describe_versions(), limits.measure(directory), quick)
+        records = {size: write_records(directory / f"records-{size}", size) for size in (100, 1000)}
+        clusters: list[Cluster] = [
+            TierlogCluster(directory / "tierlog"),
+            KafkaCluster(directory / "kafka", settings=KAFKA_SETTINGS),
+        ]
+        try:
+            console.print("[cyan]▸[/] starting three brokers of tierlog and three of Apache Kafka, warming them up")
+            for cluster in clusters:
+                cluster.start()
+            plan, noise = cluster_plan(quick=quick), OthersCpu(clusters)
+            targets = [Target(cluster, records) for cluster in clusters]
+            for target in targets:
+                target.warm_up(plan.warm_up_seconds)
+            throughputs(plan, targets, results, RESULTS / "cluster.json", console)
+            results.others_cpu_share = noise.share()
+            memory(clusters, results)
+            for cluster in clusters:
+                measure_failovers(cluster, results, kills=3 if quick else 7, pauses=1 if quick else 3, console=console)
+        finally:
+            for cluster in clusters:
+                cluster.kill()
+    results.minutes = (time.monotonic() - began) / 60
+    results.write(RESULTS / "cluster.json")
+    return results
+
+
+def measure_failovers(cluster: Cluster, results: Results, kills: int, pauses: int, console: Console) -> None:
+    def sample(job: str, times: int, measure: Callable[[], float]) -> None:
+        console.print(f"[cyan]▸[/] failover: {job}, {cluster.name}")
+        taken = [measure() for _ in range(times)]
+        getattr(results.row("failover", job, "p50 ms"), cluster.name).extend(taken)
+        getattr(results.row("failover", job, "max ms"), cluster.name).append(max(taken))
+
+    with Failovers(cluster) as failovers:
+        sample("kill -9 of the leader", kills, failovers.kill_leader)
+        sample("SIGSTOP of the leader", pauses, failovers.pause_leader)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """The seam to cluster metadata: a small ordered key-value store with revisions.
 
-One node keeps it in SQLite (`hot_tier.cluster.sqlite`), a cluster in etcd. Both pass the suite
-`tests/contracts/test_metadata_store.py`.
+One node keeps it in SQLite (`hot_tier.cluster.sqlite`), a cluster in etcd (`hot_tier.cluster.etcd`). Both pass the
+suite `tests/contracts/test_metadata_store.py`.
 
 Invariants that every store keeps:
 - Each transaction that changes something gets a revision higher than all before it; all its writes carry that
@@ -12,9 +12,15 @@ Invariants that every store keeps:
 - A key attached to a lease disappears, as a delete event, when the lease expires or is revoked. The last write
   of a key decides which lease it hangs on.
 
+A store that cannot be reached raises MetadataUnavailable within seconds: nothing was written. Where a write was
+sent and no answer came back, nobody can know: `transact` raises MetadataAnswerLost, and the write has happened, has
+not, or may yet, until a linearizable read or the watch shows it or a later change of a compared key rules it out.
+So whoever retries compares the revision that it read, and never takes this error for "not written".
+Transactions that run at the same time are ordered by the store, not by the order of the calls.
+
 Keys are ASCII and not empty. A transaction names a key at most once among its writes and holds at most
-`MAX_OPERATIONS` comparisons and as many writes (etcd's own limit): whoever changes more does it in steps that
-are each safe to stop after.
+`MAX_OPERATIONS` comparisons, as many writes, and `MAX_TRANSACTION_BYTES` of keys and values (etcd's own limits):
+whoever changes more does it in steps that are each safe to stop after.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -28,6 +34,8 @@ ABSENT: Final = Revision(0)
 """As the expected revision of a `Compare`: the key must not exist."""
 
 MAX_OPERATIONS: Final = 128
+MAX_TRANSACTION_BYTES: Final = 5 << 18
+"""etcd refuses requests of 1.5 MiB; the difference is room for its framing and its key prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,7 @@ class MetadataStore(Protocol):
         """The revision it has now, or None when a comparison failed and nothing was written.
 
         LeaseExpired when a `Put` names a lease that is gone, ValueError when the transaction breaks the
-        limits above: nothing is written in either case.
+        limits above: nothing is written in either case. MetadataAnswerLost when nobody knows.
         """
         ...
 
@@ -93,7 +101,9 @@ class MetadataStore(Protocol):
         """
         ...
 
-    async def grant_lease(self, ttl_ms: int) -> LeaseId: ...
+    async def grant_lease(self, ttl_ms: int) -> LeaseId:
+        """A lease that lasts at least so long after each renewal; etcd counts in whole seconds."""
+        ...
 
     async def keep_alive(self, lease: LeaseId) -> bool:
         """Renew; False when the lease is gone for good."""
@@ -113,6 +123,9 @@ def check_transaction(compares: Sequence[Compare], writes: Sequence[Put | Delete
     keys = {write.key for write in writes}
     if len(keys) != len(writes):
         raise ValueError("a transaction writes the same key twice")
+    size = sum(len(write.key) + (len(write.value) if isinstance(write, Put) else 0) for write in writes)
+    if size > MAX_TRANSACTION_BYTES:
+        raise ValueError(f"a transaction of {size} bytes: at most {MAX_TRANSACTION_BYTES}")
     for key in keys:
         if not key or not key.isascii():
             raise ValueError(f"{key!r} is no metadata key: it must be ASCII and not empty")

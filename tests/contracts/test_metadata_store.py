@@ -5,7 +5,7 @@ A new store is one more `Backend`; no test may ask which one it has.
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hot_tier.cluster.etcd import EtcdStore
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.store import (
     ABSENT,
     MAX_OPERATIONS,
+    MAX_TRANSACTION_BYTES,
     Compare,
     Delete,
     Event,
@@ -26,6 +28,7 @@ from hot_tier.cluster.store import (
     Revision,
 )
 from hot_tier.errors import LeaseExpired, MetadataUnavailable
+from tests.support.etcd import etcd_cluster
 
 DEADLINE_S = 20
 
@@ -44,12 +47,29 @@ async def open_sqlite(directory: Path) -> MetadataStore:
     return store
 
 
-BACKENDS = {"sqlite": Backend(open_sqlite, lease_ttl_ms=50)}
+@pytest.fixture(scope="module")
+def sqlite() -> Backend:
+    return Backend(open_sqlite, lease_ttl_ms=50)
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(scope="module")
+def etcd() -> Iterator[Backend]:
+    """One server for all tests; what would be a directory's file is a prefix named after it."""
+    with etcd_cluster(1) as cluster:
+
+        async def open_etcd(directory: Path) -> MetadataStore:
+            store = EtcdStore([cluster.members[0].endpoint], f"{directory}/")
+            await store.open()
+            return store
+
+        yield Backend(open_etcd, lease_ttl_ms=1000)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "etcd"])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    return BACKENDS[request.param]
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Backend)
+    return found
 
 
 @pytest.fixture
@@ -168,6 +188,15 @@ async def test_bad_writes_are_refused(store: MetadataStore, writes: list[Put | D
     assert (await store.range("")).items == ()
 
 
+async def test_a_transaction_may_be_as_heavy_as_promised_and_no_heavier(store: MetadataStore) -> None:
+    half = MAX_TRANSACTION_BYTES // 2
+    with pytest.raises(ValueError, match="bytes"):
+        await store.transact([], [Put("a", bytes(half)), Put("b", bytes(half))])
+    assert (await store.range("")).items == ()
+    assert await store.transact([], [Put("a", bytes(half - 1)), Put("b", bytes(half - 1))]) is not None
+    assert [len(item.value) for item in (await store.range("")).items] == [half - 1, half - 1]
+
+
 async def test_values_of_a_megabyte_are_kept(store: MetadataStore) -> None:
     value = bytes(range(256)) * 4096
     await put(store, "large", value)
@@ -260,15 +289,29 @@ async def test_many_watches_see_the_same(store: MetadataStore) -> None:
 async def test_a_watch_ends_with_its_store(backend: Backend, tmp_path: Path) -> None:
     store = await backend.open(tmp_path)
     start = await revision_of(store)
+    seen: asyncio.Queue[Sequence[Event]] = asyncio.Queue()
 
-    async def collect() -> list[Sequence[Event]]:
-        return [events async for events in store.watch("", start)]
+    async def collect() -> None:
+        async for events in store.watch("", start):
+            seen.put_nowait(events)
 
     collecting = asyncio.ensure_future(collect())
     revision = await put(store, "a", b"1")
+    async with asyncio.timeout(DEADLINE_S):
+        assert await seen.get() == (Event("a", b"1", revision),)
+        await store.close()
+        await collecting
+    assert seen.empty()
+
+
+async def test_an_idle_watch_ends_with_its_store(backend: Backend, tmp_path: Path) -> None:
+    store = await backend.open(tmp_path)
+    watch = store.watch("", await revision_of(store))
+    waiting = asyncio.ensure_future(anext(watch, None))
+    await asyncio.sleep(0)
     await store.close()
     async with asyncio.timeout(DEADLINE_S):
-        assert await collecting == [(Event("a", b"1", revision),)]
+        assert await waiting is None
 
 
 # Leases
@@ -294,10 +337,10 @@ async def test_keys_go_with_a_revoked_lease(store: MetadataStore) -> None:
 
 
 async def test_a_lease_kept_alive_outlives_its_time(store: MetadataStore, backend: Backend) -> None:
-    lease = await store.grant_lease(backend.lease_ttl_ms * 4)
+    lease = await store.grant_lease(backend.lease_ttl_ms * 2)
     await put(store, "a", b"", lease)
-    for _ in range(16):
-        await asyncio.sleep(backend.lease_ttl_ms / 1000)
+    for _ in range(9):
+        await asyncio.sleep(backend.lease_ttl_ms / 2000)
         assert await store.keep_alive(lease) is True
     assert await store.get("a") is not None
     await store.revoke_lease(lease)
@@ -342,10 +385,9 @@ steps = st.lists(
 )
 
 
-@pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(steps=steps, concurrent=st.booleans())
-def test_any_history_is_that_of_a_map(backend: Backend, steps: list[Step], concurrent: bool) -> None:
+@given(steps=steps)
+def test_any_history_is_that_of_a_map(backend: Backend, steps: list[Step]) -> None:
     async def run() -> None:
         with tempfile.TemporaryDirectory() as directory:
             store = await backend.open(Path(directory))
@@ -354,36 +396,30 @@ def test_any_history_is_that_of_a_map(backend: Backend, steps: list[Step], concu
             past: dict[str, list[Revision]] = {}
             revision = start
             expected: list[tuple[Event, ...]] = []
-            calls = []
-            answers: list[Revision | None] = []
             for step in steps:
                 compares = []
                 for key, back in step.compares.items():
                     seen = [ABSENT, *past.get(key, []), model[key][1] if key in model else ABSENT]
                     compares.append(Compare(key, seen[max(0, len(seen) - 1 - back)]))
                 writes = [Delete(k) if v is None else Put(k, v) for k, v in step.writes.items()]
-                calls.append((compares, writes))
+                answer = await store.transact(compares, writes)
                 if any(c.revision != model.get(c.key, (b"", ABSENT))[1] for c in compares):
-                    answers.append(None)
+                    assert answer is None
                     continue
+                assert answer is not None
                 changed = [w for w in writes if isinstance(w, Put) or w.key in model]
-                if changed:
-                    revision = Revision(revision + 1)
-                    expected.append(
-                        tuple(Event(w.key, w.value if isinstance(w, Put) else None, revision) for w in changed)
-                    )
+                if not changed:
+                    assert answer == revision
+                    continue
+                assert answer > revision
+                revision = answer
+                expected.append(tuple(Event(w.key, w.value if isinstance(w, Put) else None, revision) for w in changed))
                 for write in changed:
                     if isinstance(write, Put):
                         model[write.key] = (write.value, revision)
                         past.setdefault(write.key, []).append(revision)
                     else:
                         del model[write.key]
-                answers.append(revision)
-            if concurrent:
-                got = list(await asyncio.gather(*(store.transact(*call) for call in calls)))
-            else:
-                got = [await store.transact(*call) for call in calls]
-            assert got == answers
             for prefix in ("", "a", "a/", "b", "x"):
                 found = await store.range(prefix)
                 assert [(i.key, i.value, i.revision) for i in found.items] == [
@@ -393,6 +429,50 @@ def test_any_history_is_that_of_a_map(backend: Backend, steps: list[Step], concu
                 shown = [tuple(e for e in batch if e.key.startswith(prefix)) for batch in expected]
                 shown = [batch for batch in shown if batch]
                 assert await take(store.watch(prefix, start), len(shown)) == shown
+            await store.close()
+
+    asyncio.run(run())
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=steps)
+def test_what_runs_at_once_happens_in_some_order(backend: Backend, steps: list[Step]) -> None:
+    """A watch from the start tells one history: each transaction is in it as answered, and its end is the range."""
+
+    async def run() -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            store = await backend.open(Path(directory))
+            start = await revision_of(store)
+            calls = [
+                (
+                    [Compare(key, ABSENT) for key in step.compares],
+                    [Delete(k) if v is None else Put(k, v) for k, v in step.writes.items()],
+                )
+                for step in steps
+            ]
+            answers = await asyncio.gather(*(store.transact(*call) for call in calls))
+            puts = {
+                answer: {Event(w.key, w.value, answer) for w in writes if isinstance(w, Put)}
+                for (_, writes), answer in zip(calls, answers, strict=True)
+                if answer is not None and any(isinstance(w, Put) for w in writes)
+            }
+            await put(store, "end", b"")
+            history: list[tuple[Event, ...]] = []
+            watch = store.watch("", start)
+            while not history or history[-1][0].key != "end":
+                history += await take(watch, 1)
+            model: dict[str, Event] = {}
+            for batch in history:
+                (revision,) = {event.revision for event in batch}
+                for event in batch:
+                    if event.value is None:
+                        del model[event.key]
+                    else:
+                        model[event.key] = event
+                assert puts.pop(revision, set()) == {e for e in batch if e.value is not None and e.key != "end"}
+            assert not puts
+            items = (await store.range("")).items
+            assert [Event(i.key, i.value, i.revision) for i in items] == [model[key] for key in sorted(model)]
             await store.close()
 
     asyncio.run(run())

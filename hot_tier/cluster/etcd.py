@@ -1,0 +1,100 @@
+"""The metadata store of a cluster, in etcd, under a key prefix: several clusters can share one etcd.
+
+Each call is one request (`hot_tier.cluster.etcd_client`), each watch one stream (`hot_tier.cluster.etcd_watch`).
+Revisions are etcd's own and grow with everything that is written to it, by whomever.
+"""
+
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Final
+
+from hot_tier.cluster import etcd_wire as wire
+from hot_tier.cluster.etcd_client import EtcdClient
+from hot_tier.cluster.etcd_watch import EtcdWatch
+from hot_tier.cluster.store import (
+    Compare,
+    Delete,
+    Event,
+    KeyValue,
+    LeaseId,
+    Put,
+    Range,
+    Revision,
+    check_transaction,
+)
+from hot_tier.errors import LeaseExpired
+
+DEFAULT_PREFIX: Final = "/tierlog/"
+
+
+class EtcdStore:
+    """`MetadataStore` over etcd. Call `open` first, from the loop that uses it."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        prefix: str = DEFAULT_PREFIX,
+        *,
+        tls: ssl.SSLContext | None = None,
+        user: str = "",
+        password: str = "",
+    ) -> None:
+        assert prefix.endswith("/") and prefix.isascii()
+        self._prefix = prefix
+        self._client = EtcdClient(endpoints, tls, user, password)
+        self._watches: set[EtcdWatch] = set()
+
+    async def open(self) -> None:
+        """MetadataUnavailable when no endpoint answers."""
+        await self._client.open()
+        try:
+            await self._client.call("/v3/kv/range", wire.count_body(self._prefix), wire.read_revision)
+        except BaseException:
+            await self._client.close()
+            raise
+
+    async def get(self, key: str) -> KeyValue | None:
+        items = (await self._read(wire.get_body(self._prefix + key))).items
+        return items[0] if items else None
+
+    async def range(self, prefix: str) -> Range:
+        return await self._read(wire.range_body(self._prefix + prefix))
+
+    async def transact(self, compares: Sequence[Compare], writes: Sequence[Put | Delete]) -> Revision | None:
+        check_transaction(compares, writes)
+        body = wire.transaction_body(self._prefix, compares, writes)
+        return await self._client.call("/v3/kv/txn", body, wire.read_transaction, repeatable=not writes)
+
+    async def watch(self, prefix: str, from_revision: Revision) -> AsyncIterator[Sequence[Event]]:
+        watch = EtcdWatch(self._client, self._prefix, prefix, from_revision)
+        self._watches.add(watch)
+        try:
+            async with aclosing(watch.batches()) as batches:
+                async for batch in batches:
+                    yield batch
+        finally:
+            self._watches.discard(watch)
+
+    async def grant_lease(self, ttl_ms: int) -> LeaseId:
+        """Sent again when the answer is lost: a lease that nobody knows of expires by itself."""
+        seconds = -(-ttl_ms // 1000)
+        return await self._client.call("/v3/lease/grant", {"TTL": str(seconds)}, wire.read_lease)
+
+    async def keep_alive(self, lease: LeaseId) -> bool:
+        return await self._client.call("/v3/lease/keepalive", {"ID": str(lease)}, wire.read_kept_alive)
+
+    async def revoke_lease(self, lease: LeaseId) -> None:
+        try:
+            await self._client.call("/v3/lease/revoke", {"ID": str(lease)}, wire.read_revision)
+        except LeaseExpired:
+            pass
+
+    async def close(self) -> None:
+        await self._client.close()
+        for watch in tuple(self._watches):
+            watch.close()
+
+    async def _read(self, body: wire.Document) -> Range:
+        return await self._client.call("/v3/kv/range", body, partial(wire.read_range, self._prefix))

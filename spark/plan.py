@@ -89,7 +89,7 @@ def plan_read(options: ReadOptions) -> Plan:
         bounds = await _bounds(store, options)
         return await _select(store, options, bounds, resolve(options, bounds))
 
-    return _with_store(options.store, work)
+    return with_store(options.store, work)
 
 
 def plan_ranges(options: ReadOptions, ranges: Mapping[Place, tuple[int, int]]) -> Plan:
@@ -102,14 +102,14 @@ def plan_ranges(options: ReadOptions, ranges: Mapping[Place, tuple[int, int]]) -
         }
         return await _select(store, options, bounds, checked)
 
-    return _with_store(options.store, work)
+    return with_store(options.store, work)
 
 
 def read_bounds(options: ReadOptions) -> dict[Place, Bounds]:
     async def work(store: RetryingStore) -> dict[Place, Bounds]:
         return await _bounds(store, options)
 
-    return _with_store(options.store, work)
+    return with_store(options.store, work)
 
 
 def resolve(options: ReadOptions, bounds: Mapping[Place, Bounds]) -> dict[Place, tuple[int, int]]:
@@ -281,7 +281,7 @@ async def _still_there(
     return left
 
 
-def _with_store(settings: StoreSettings, work: Callable[[RetryingStore], Awaitable[T]]) -> T:
+def with_store(settings: StoreSettings, work: Callable[[RetryingStore], Awaitable[T]]) -> T:
     """Runs in a thread with a loop of its own: notebooks have a loop that runs already."""
     url = urlsplit(settings.bucket)
     if url.scheme == "file" and not os.path.isdir(unquote(url.path)):

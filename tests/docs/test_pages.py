@@ -10,6 +10,7 @@ import pytest
 from typer.main import get_command
 
 from tierlog.cli.app import app
+from tierlog.cli.spark import JOBS
 from tierlog.settings import all_settings
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +93,9 @@ def check_command(words: list[str], line: str) -> None:
         command = command.commands[words.pop(0)]
     flags = {flag for parameter in command.params for flag in parameter.opts}
     flags |= {setting.flag for setting in all_settings().values()} if command.name == "serve" else set()
+    if command.name in JOBS:
+        job = importlib.import_module(f"spark.jobs.{command.name}")
+        flags |= {flag for action in job.parser()._actions for flag in action.option_strings}
     flags.add("--help")
     for word in words:
         if word.startswith("--"):

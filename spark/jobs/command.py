@@ -1,0 +1,175 @@
+"""What every job shares as a command: its flags, its session, and how each way of ending becomes an exit code.
+
+The codes are those of the `tierlog` command: 0 done, 1 failed, 2 wrong usage, 3 no such thing, 4 refused by what is
+there, 5 try again, 130 interrupted. Results go to standard output, everything else to standard error.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import SparkSession
+
+from cold_tier.errors import StoreMisconfigured
+from hot_tier.errors import OffsetOutOfRange, SettingsError, TierlogError, UnknownPartition, UnknownTopic
+from spark.session import session
+
+
+class JobFailed(TierlogError):
+    """Spark gave up on the job."""
+
+
+def job_parser(name: str, what: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"tierlog spark {name}",
+        description=what,
+        epilog=f"On a cluster: spark-submit spark/jobs/{name}.py --bucket s3://bucket/prefix …",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--bucket", required=True, metavar="URL", help="file:///path or s3://bucket/prefix")
+    parser.add_argument("--s3-endpoint", default="", metavar="URL", help="of an S3-compatible store")
+    parser.add_argument("--json", action="store_true", help="write JSON for programs to standard output")
+    return parser
+
+
+def add_range(parser: argparse.ArgumentParser) -> None:
+    """Which records of a topic; the names are those of `spark.options`."""
+    parser.add_argument("--starting-offsets", metavar="JSON", help='earliest, or such as {"orders":{"0":23}}')
+    parser.add_argument("--ending-offsets", metavar="JSON", help="latest, or as above; exclusive")
+    parser.add_argument(
+        "--from", dest="from_", type=_time, metavar="TIME", help="2026-03-01T08:00:00Z, or ms since 1970"
+    )
+    parser.add_argument("--to", type=_time, metavar="TIME", help="exclusive")
+
+
+def range_options(given: argparse.Namespace) -> dict[str, Any]:
+    """What `add_range` was told, as options of `tierlog_read`."""
+    named = {
+        "startingOffsets": given.starting_offsets,
+        "endingOffsets": given.ending_offsets,
+        "startingTimestamp": given.from_,
+        "endingTimestamp": given.to,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _time(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 2026-03-01T08:00:00Z or milliseconds") from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def run(
+    parser: argparse.ArgumentParser,
+    work: Callable[[SparkSession, argparse.Namespace], int],
+    arguments: Sequence[str],
+    *,
+    through_hadoop: bool = True,
+    config: Mapping[str, str] | None = None,
+) -> int:
+    """Parses, runs `work` on a session, and says what went wrong; `through_hadoop`: rows are read by Spark itself."""
+    given = parser.parse_args(arguments)
+    running = SparkSession.getActiveSession()
+    spark = running
+    try:
+        if spark is None:
+            spark = _start(given, through_hadoop, config or {})
+        return work(spark, given)
+    except TierlogError as error:
+        return report(error, as_json=given.json)
+    except PySparkException as error:
+        return report(_translated(error), as_json=given.json)
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if spark is not None and running is None:
+            spark.stop()
+
+
+def _start(given: argparse.Namespace, through_hadoop: bool, config: Mapping[str, str]) -> SparkSession:
+    in_s3 = given.bucket.startswith(("s3:", "s3a:"))
+    spark = session(
+        f"tierlog {given.bucket}",
+        s3=in_s3 and through_hadoop,
+        s3_endpoint=given.s3_endpoint if through_hadoop else "",
+        config={
+            "spark.sql.session.timeZone": "UTC",
+            "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+            **config,
+        },
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _translated(error: PySparkException) -> TierlogError:
+    text = str(error).strip()
+    if isinstance(error, AnalysisException | ParseException):
+        return SettingsError(text.splitlines()[0], hint="check the expression and the names of columns in it")
+    # What a task raised is the last of the lines that name our errors.
+    ours = [
+        line.strip() for line in text.splitlines() if line.strip().startswith(("hot_tier.", "cold_tier.", "spark."))
+    ]
+    return JobFailed(ours[-1].partition(": ")[2] if ours else text[:2000])
+
+
+def report(error: TierlogError, *, as_json: bool) -> int:
+    code = exit_code(error)
+    if as_json:
+        document = {"error": error.what, "where": error.where, "hint": error.hint, "exit_code": code}
+        print(json.dumps(document, ensure_ascii=False), file=sys.stderr)
+        return code
+    print(f"error: {error.where}: {error.what}" if error.where else f"error: {error.what}", file=sys.stderr)
+    if error.hint:
+        print(f"  hint: {error.hint}", file=sys.stderr)
+    return code
+
+
+def exit_code(error: TierlogError) -> int:
+    match error:
+        case SettingsError() | StoreMisconfigured():
+            return 2
+        case UnknownTopic() | UnknownPartition():
+            return 3
+        case OffsetOutOfRange():
+            return 4
+        case _:
+            return 5 if error.retriable else 1
+
+
+def print_json(document: Any) -> None:
+    json.dump(document, sys.stdout, ensure_ascii=False)
+    sys.stdout.write("\n")
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Columns whose name ends in `>` are aligned to the right; numbers get separators."""
+    cells = [[f"{cell:,}" if type(cell) is int else str(cell) for cell in row] for row in rows]
+    table = [[column.removesuffix(">") for column in columns], *cells]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        aligned = [
+            cell.rjust(width) if column.endswith(">") else cell.ljust(width)
+            for column, cell, width in zip(columns, row, widths, strict=True)
+        ]
+        print("  ".join(aligned).rstrip())
+
+
+def show_bytes(count: float) -> str:
+    units = ["B", "kB", "MB", "GB", "TB", "PB"]
+    while abs(count) >= 1000 and len(units) > 1:
+        count /= 1000
+        units.pop(0)
+    return f"{count:.1f} {units[0]}" if units[0] != "B" else f"{count:.0f} B"
+
+
+def show_time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") if milliseconds >= 0 else "-"

@@ -1,0 +1,64 @@
+"""The pictures of the reports, as PNG. Matplotlib comes with the `spark` extra and is loaded when one is drawn."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from hot_tier.errors import SettingsError
+
+if TYPE_CHECKING:
+    from spark.jobs.audit import AuditReport
+
+_GOOD: Final = "#3a7d44"
+_HOLES: Final = "#e0a030"
+_BAD: Final = "#c0392b"
+_PLAIN: Final = "#31688e"
+_MOST_ROWS: Final = 60
+
+
+def plot_audit(report: "AuditReport", path: str) -> None:
+    """A line per partition, a bar per segment along its offsets: checked, with offsets left out, or wrong."""
+    shown = report.partitions[:_MOST_ROWS]
+    places = {(each.topic, each.topic_id, each.partition): number for number, each in enumerate(shown)}
+    figure, axes = _figure(1, 1, height=1.5 + 0.35 * max(1, len(shown)))
+    axis = axes[0]
+    for each in report.checked:
+        line = places.get((each.layout.topic, str(each.layout.topic_id), each.layout.partition))
+        if line is None:
+            continue
+        wrong = any(finding.is_problem for finding in each.findings)
+        color = _BAD if wrong else _HOLES if each.holes else _GOOD
+        base, end = each.segment.base_offset, each.segment.end_offset
+        axis.broken_barh([(base, end - base)], (line - 0.4, 0.8), facecolors=color, edgecolors="white", linewidth=0.5)
+    axis.set_yticks(range(len(shown)), [f"{each.topic}-{each.partition}" for each in shown])
+    axis.invert_yaxis()
+    axis.set_xlabel("offset")
+    left = len(report.partitions) - len(shown)
+    more = f"; {left} more partitions are not shown" if left else ""
+    axis.set_title(
+        f"{len(report.checked):,} segments, {len(report.problems):,} problems{more}\n"
+        "green: as written, amber: offsets without a row, red: wrong",
+        fontsize=9,
+        loc="left",
+    )
+    _save(figure, path)
+
+
+def _figure(rows: int, columns: int, height: float) -> tuple[Any, Sequence[Any]]:
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise SettingsError("Matplotlib is not installed", hint="pip install 'tierlog[spark]'") from None
+    figure = Figure(figsize=(11, height), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def _save(figure: Any, path: str) -> None:
+    try:
+        figure.savefig(path, dpi=110, format="png")
+    except OSError as error:
+        raise SettingsError(f"the plot cannot be written: {error.strerror}", where=path) from error
+
+
+def moments(milliseconds: Sequence[int]) -> list[datetime]:
+    return [datetime.fromtimestamp(each / 1000, UTC) for each in milliseconds]

@@ -1,0 +1,38 @@
+"""`tierlog spark JOB`: the Spark jobs by their names. Each has its own flags, which its `--help` shows.
+
+A job is the module `spark.jobs.<name>` with `main(argv)`, loaded when it is called: PySpark takes a while.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+
+import typer
+
+from hot_tier.errors import SettingsError
+
+JOBS = {
+    "audit": "Check the whole bucket against manifests, indexes and checksums; ends with 1 if anything is wrong.",
+}
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, help="Run Spark jobs over the archive.")
+    for name, what in JOBS.items():
+        group.command(
+            name,
+            help=what,
+            add_help_option=False,
+            context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+        )(_runner(name))
+    app.add_typer(group, name="spark")
+
+
+def _runner(name: str) -> Callable[[typer.Context], None]:
+    def job(context: typer.Context) -> None:
+        try:
+            import pyspark  # noqa: F401
+        except ModuleNotFoundError:
+            raise SettingsError("PySpark is not installed", hint="pip install 'tierlog[spark]'") from None
+        raise typer.Exit(import_module(f"spark.jobs.{name}").main(context.args))
+
+    return job

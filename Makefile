@@ -20,7 +20,7 @@ APT = $(AS_ROOT); command -v apt-get >/dev/null && $$root true 2>/dev/null \
 	  || { $$root apt-get update -qq >/dev/null 2>&1 \
 	    && $$root apt-get install -y -qq --no-install-recommends $(1) >/dev/null 2>&1; }; }
 
-.PHONY: help demo test test-all bench lint format venv kafka-jars test-tools settings-page constraints clean
+.PHONY: help demo test test-all bench lint format venv kafka-jars test-tools etcd settings-page constraints clean
 
 help:
 	@echo 'make demo        the service on embedded defaults: produce, consume, replay, kill -9, recover'
@@ -99,11 +99,19 @@ kafka-jars: $(INSTALLED)
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then $(BIN)/python -m benchmarks.peer fetch; fi
 
 # kcat for tests/compat, FUSE and a compiler for the faulty disks of tests/chaos and the load of benchmarks.
-test-tools:
+test-tools: etcd
 	@if ! command -v kcat >/dev/null || ! command -v fusermount3 >/dev/null || ! command -v cc >/dev/null; then \
 	  $(SAY) 'installing kcat, fuse3 and gcc (apt) for compatibility and power-loss tests'; \
 	  $(call APT,kcat fuse3 gcc libc6-dev) \
 	    || $(SAY) 'no way to install them here: the tests that need them are skipped'; \
+	fi
+
+# The metadata store of a cluster. Debian starts one as a service where it can; ours run on ports of their own.
+etcd:
+	@if ! command -v etcd >/dev/null; then \
+	  $(SAY) 'installing etcd (apt) for clusters of brokers'; \
+	  $(call APT,etcd-server) \
+	    || $(SAY) 'no etcd here and no way to install it: what needs a cluster is skipped'; \
 	fi
 
 # After a change of settings: docs/SETTINGS.md is generated, a test checks that it is current.

@@ -26,6 +26,7 @@ from cold_tier.objects.open import StoreSettings
 from gateway.coordinators.settings import GroupSettings
 from gateway.http.settings import HttpSettings
 from gateway.kafka.settings import KafkaSettings
+from hot_tier.cluster.etcd_settings import EtcdSettings
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.errors import InvalidConfig, SettingsError
 from hot_tier.log.config import TOPIC_SETTINGS, TopicConfig, parse_topic_config
@@ -49,6 +50,7 @@ class Settings:
 
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    etcd: EtcdSettings = field(default_factory=EtcdSettings)
     log: LogSettings = field(default_factory=LogSettings)
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     http: HttpSettings = field(default_factory=HttpSettings)

@@ -38,6 +38,7 @@ Short flags: `--data-dir` is `log.data_dir`, `--kafka HOST:PORT` is `kafka.host`
 SECTIONS = {
     "broker": "The process",
     "cluster": "The node in its cluster",
+    "etcd": "The connection to etcd",
     "log": "Logs on local disk",
     "kafka": "Kafka clients",
     "http": "HTTP",

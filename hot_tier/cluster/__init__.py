@@ -1,6 +1,7 @@
 """Cluster metadata: what there is, who leads it, and the store it is kept in.
 
 store       the seam: keys, revisions, compare-and-swap, watch, lease     sqlite   one node's store
+etcd        a cluster's store, by etcd_client, etcd_watch and etcd_wire   open     which of them the settings name
 model       topics, partition states, brokers; their keys and their JSON
 image       all of it in memory, kept by a watch; what request handlers read
 admin       makes, changes and deletes topics        placement, configs   its decisions

@@ -233,5 +233,5 @@ class EtcdError(Exception):
         if "space exceeded" in self.message:
             return "etcd is full: compact and defragment it, then disarm its alarm"
         if self.code == PERMISSION_DENIED or "user" in self.message or "authentication" in self.message:
-            return "check cluster.etcd_user and cluster.etcd_password, and what the role may read and write"
+            return "check etcd.user and etcd.password, and what the role may read and write"
         return ""

@@ -116,6 +116,10 @@ class NotLeader(TierlogError):
     retriable = True
 
 
+class NoLeader(NotLeader):
+    """Nobody leads this partition now: its brokers are down, or an election is under way."""
+
+
 class FencedLeaderEpoch(TierlogError):
     """The caller knows an older leader epoch than ours."""
 
@@ -150,6 +154,19 @@ class OffsetNotAvailable(TierlogError):
 
 class OffsetArchived(TierlogError):
     """A follower asks for records that are in the bucket and no longer on the leader's disk."""
+
+
+# Other brokers
+
+
+class BrokerUnreachable(TierlogError):
+    """The broker that had to be asked does not answer, and nothing was done there."""
+
+    retriable = True
+
+
+class OutcomeUnknown(TierlogError):
+    """A change was under way when its answer was lost: it was made, or it was not. Trying again may make it twice."""
 
 
 # The machine
@@ -193,6 +210,14 @@ class CorruptMetadata(TierlogError):
 
 class LeaseExpired(TierlogError):
     """The lease that a key was to hang on is gone; whoever held it must register anew."""
+
+
+class NodeIdTaken(TierlogError):
+    """Another broker has this one's number: two of them must never be counted as one."""
+
+
+class DataLost(TierlogError):
+    """A data directory without the records that only it held; nothing goes on as if they had never been."""
 
 
 class InvalidRequest(TierlogError):

@@ -236,7 +236,7 @@ class TopicAdmin:
         self._check_partition_count(count)
         factor = new.replication_factor
         if factor == DEFAULT:
-            factor = self.settings.default_replication_factor
+            factor = self.settings.replication_factor(len(brokers))
         self._placed += 1
         return place(0, count, factor, brokers, self._placed)
 

@@ -104,6 +104,8 @@ class NodeRecord:
 
     data_id: str
     """The data directory it last ran on: with another one it must not count as in sync anywhere."""
+    boot_id: str = ""
+    """The boot of the machine it last ran on: in the same one, what a killed process wrote is still there."""
     draining: bool = False
     """It is being decommissioned, whatever restarts."""
 
@@ -276,7 +278,7 @@ def decode_broker(key: str, data: bytes, epoch: Revision) -> BrokerInfo:
 def decode_node(key: str, data: bytes) -> NodeRecord:
     value = decode_map(key, data)
     try:
-        return NodeRecord(data_id=value["data_id"], draining=value.get("draining", False))
+        return NodeRecord(value["data_id"], value.get("boot_id", ""), value.get("draining", False))
     except KeyError as error:
         raise CorruptMetadata(f"not a node's record: {error!r}", where=key) from None
 

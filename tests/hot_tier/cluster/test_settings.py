@@ -11,7 +11,7 @@ from hot_tier.errors import SettingsError
     [
         {"node_id": -1},
         {"num_partitions": 0},
-        {"default_replication_factor": 0},
+        {"lease_ttl_ms": 0},
         {"max_partitions_per_topic": 0},
         {"num_partitions": 11, "max_partitions_per_topic": 10},
     ],

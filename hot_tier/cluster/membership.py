@@ -1,0 +1,335 @@
+"""This broker as a member of its cluster: how it comes, stays and goes.
+
+    prepare      before its logs are opened: the registration of its last process is gone, and it gives up what it can
+                 no longer vouch for (`elections.restart`)
+    register     once it can serve: `brokers/<node>` under a lease; from now on others count it as alive
+    keep alive   the lease is renewed; if it is lost all the same (a long pause, etcd restored) it registers anew
+    leave        its leaderships go to others, then its registration goes
+
+- One registration is one incarnation: its revision, `registration_epoch`, is what leaders know this follower by.
+- Whoever prepares holds the lock of its data directory, so a registration from the same directory is surely dead. One
+  from another directory may be alive: then this broker does not start.
+- The data directory that the store remembers changes in the transaction that registers, not before: a start that is
+  cut off half-way finds again that the directory is new.
+- A lease is renewed from the time the renewal was sent, not answered: `lease_age_ms` errs towards old.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from hot_tier.cluster import model
+from hot_tier.cluster.elections import Kept, elect, resign, restart
+from hot_tier.cluster.image import ClusterImage, ImageChange
+from hot_tier.cluster.model import NO_LEASE, BrokerInfo, NodeRecord
+from hot_tier.cluster.probe import is_refused
+from hot_tier.cluster.settings import ClusterSettings
+from hot_tier.cluster.standalone import new_cluster_id
+from hot_tier.cluster.store import ABSENT, Compare, KeyValue, LeaseId, MetadataStore, Put, Revision
+from hot_tier.cluster.swaps import Swap, newest, swap_states
+from hot_tier.errors import DataLost, LeaseExpired, MetadataUnavailable, NodeIdTaken, TierlogError
+from hot_tier.ids import NodeId, PartitionId, TopicPartition
+from hot_tier.log.config import TopicConfig, parse_topic_config
+
+RETRY_S: Final = 0.1
+REVOKE_TIMEOUT_S: Final = 1.0
+PROBE_AGAIN_S: Final = 0.03
+
+_log = structlog.get_logger()
+
+
+class Membership:
+    """`clock` is steady, in milliseconds, and goes on while the machine sleeps."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        info: BrokerInfo,
+        settings: ClusterSettings,
+        *,
+        boot_id: str,
+        defaults: TopicConfig,
+        clock: Callable[[], int],
+    ) -> None:
+        self.info = info
+        self.registration_epoch = ABSENT
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails when this broker may no longer be one: another one has its number."""
+        self._store = store
+        self._settings = settings
+        self._boot_id = boot_id
+        self._defaults = defaults
+        self._clock = clock
+        self._known_data_id: str | None = None
+        self._lease = NO_LEASE
+        self._renewed_ms = 0
+        self._image: ClusterImage | None = None
+        self._registration_gone = asyncio.Event()
+        self._keeping: asyncio.Task[None] | None = None
+        self._probes: dict[NodeId, asyncio.Task[None]] = {}
+
+    @property
+    def lease(self) -> LeaseId:
+        """What else shall live as long as this registration hangs on it too."""
+        return self._lease
+
+    @property
+    def lease_age_ms(self) -> int:
+        return self._clock() - self._renewed_ms
+
+    # Coming
+
+    async def prepare(self, *, stopped_cleanly: bool) -> None:
+        """NodeIdTaken, DataLost, or MetadataUnavailable: nothing was changed that another start would miss."""
+        await self._store.transact(
+            [Compare(model.CLUSTER_KEY, ABSENT)], [Put(model.CLUSTER_KEY, model.encode({"id": new_cluster_id()}))]
+        )
+        await self._end_previous()
+        record = await self._record()
+        self._known_data_id = None if record is None else record[0].data_id
+        settled: set[str] = set()
+        while swaps := await self._restarted(None if record is None else record[0], stopped_cleanly, settled):
+            settled |= {swap.key for swap in await swap_states(self._store, swaps)}
+
+    async def _end_previous(self) -> None:
+        """The lease of whoever registered under this number is gone when this returns."""
+        key = model.broker_key(self.info.id)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 2 * self._settings.lease_ttl_ms / 1000
+        while (item := await self._store.get(key)) is not None:
+            previous = model.decode_broker(key, item.value, item.revision)
+            if previous.data_id == self.info.data_id or await is_refused(previous.host, previous.port):
+                await self._store.revoke_lease(previous.lease)
+            elif loop.time() > deadline:
+                raise self._taken(previous)
+            else:
+                await asyncio.sleep(RETRY_S)
+
+    def _taken(self, other: BrokerInfo) -> NodeIdTaken:
+        return NodeIdTaken(
+            f"broker {other.id} runs already, at {other.host}:{other.port}, on another data directory",
+            hint="give every broker of a cluster its own --node-id",
+        )
+
+    async def _record(self) -> tuple[NodeRecord, Revision] | None:
+        key = model.node_key(self.info.id)
+        item = await self._store.get(key)
+        return None if item is None else (model.decode_node(key, item.value), item.revision)
+
+    async def _restarted(self, record: NodeRecord | None, stopped_cleanly: bool, settled: set[str]) -> list[Swap]:
+        """What is left to change before this broker may be counted again; each partition once."""
+        node = self.info.id
+        live = {int(item.key.removeprefix(model.BROKERS_PREFIX)) for item in await self._all(model.BROKERS_PREFIX)}
+        topics = {
+            topic.id: topic
+            for item in await self._all(model.TOPICS_PREFIX)
+            for topic in [model.decode_topic(item.key, item.value, item.revision)]
+        }
+        same_directory = record is not None and record.data_id == self.info.data_id
+        same_boot = record is not None and record.boot_id == self._boot_id != ""
+        swaps, lost = [], []
+        for item in await self._all(model.PARTITIONS_PREFIX):
+            topic_id, partition = model.parse_partition_key(item.key)
+            topic = topics.get(topic_id)
+            state = model.decode_partition(item.key, item.value, item.revision)
+            if topic is None or node not in state.isr or item.key in settled:
+                continue
+            config = parse_topic_config(topic.config, self._defaults)
+            kept = Kept.NOTHING
+            if same_directory:
+                surely = stopped_cleanly or same_boot or config.flush_before_ack
+                kept = Kept.ALL if surely else Kept.MAYBE_NOT_TAIL
+            changed = restart(state, node, [NodeId(each) for each in live], kept)
+            if kept is Kept.NOTHING and state.isr == (node,):
+                if not self._settings.accept_lost_data and not config.unclean_leader_election_enable:
+                    lost.append(str(TopicPartition(topic.name, partition)))
+                changed = elect(changed or state, [node], unclean=True)
+            if changed is not None:
+                swaps.append(Swap(topic_id, partition, changed))
+        if lost:
+            raise DataLost(
+                f"broker {node} alone held the committed records of {len(lost)} partitions ({', '.join(lost[:5])}"
+                f"{', …' if len(lost) > 5 else ''}), and this is not the data directory it had",
+                hint="start it on that directory (is it mounted?), or give the records up with "
+                "--cluster.accept_lost_data true",
+            )
+        return swaps
+
+    async def _all(self, prefix: str) -> tuple[KeyValue, ...]:
+        return (await self._store.range(prefix)).items
+
+    async def register(self, image: ClusterImage) -> None:
+        """Others count on this broker from now on. Returns when the image shows it."""
+        self._image = image
+        await self._register()
+        image.subscribe(self._image_changed)
+        self._keeping = asyncio.get_running_loop().create_task(self._keep_alive(), name="broker lease")
+        await image.reached(self.registration_epoch)
+
+    async def _register(self) -> None:
+        sent_ms = self._clock()
+        lease = await self._store.grant_lease(self._settings.lease_ttl_ms)
+        key, node_key = model.broker_key(self.info.id), model.node_key(self.info.id)
+        while True:
+            found = await self._record()
+            record, revision = found or (NodeRecord(""), ABSENT)
+            if found is not None and record.data_id not in (self._known_data_id, self.info.data_id):
+                raise NodeIdTaken(
+                    f"another broker has taken the number {self.info.id} meanwhile",
+                    hint="give every broker of a cluster its own --node-id",
+                )
+            mine = replace(record, data_id=self.info.data_id, boot_id=self._boot_id)
+            self.info = replace(self.info, lease=lease, draining=record.draining)
+            try:
+                epoch = await self._store.transact(
+                    [Compare(key, ABSENT), Compare(node_key, revision)],
+                    [Put(key, model.encode(self.info), lease), Put(node_key, model.encode(mine))],
+                )
+            except MetadataUnavailable:
+                # It may have been written all the same; the next round sees what holds.
+                await asyncio.sleep(RETRY_S)
+                epoch = None
+            if epoch is None:
+                item = await self._store.get(key)
+                if item is None:
+                    continue
+                other = model.decode_broker(key, item.value, item.revision)
+                if other.lease != lease:
+                    if other.data_id != self.info.data_id:
+                        raise self._taken(other)
+                    await self._store.revoke_lease(other.lease)
+                    continue
+                epoch = item.revision
+            break
+        self._known_data_id = self.info.data_id
+        self._lease, self._renewed_ms = lease, sent_ms
+        self.registration_epoch = epoch
+
+    # Staying
+
+    async def _keep_alive(self) -> None:
+        interval_s = self._settings.lease_ttl_ms / 3000
+        pause_s = interval_s
+        while True:
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._registration_gone.wait()
+            except TimeoutError:
+                pass
+            gone = self._registration_gone.is_set()
+            self._registration_gone.clear()
+            try:
+                sent_ms = self._clock()
+                if not gone and await self._store.keep_alive(self._lease):
+                    self._renewed_ms = sent_ms
+                else:
+                    await self._register()
+                    _log.warning("lease lost, registered anew", node=self.info.id, epoch=self.registration_epoch)
+                pause_s = interval_s
+            except NodeIdTaken as error:
+                self.failure.set_exception(error)
+                return
+            except (MetadataUnavailable, LeaseExpired) as error:
+                _log.warning("lease not renewed", node=self.info.id, age_ms=self.lease_age_ms, error=str(error))
+                pause_s = min(RETRY_S, interval_s)
+                if gone:
+                    self._registration_gone.set()
+                    await asyncio.sleep(pause_s)
+
+    def _image_changed(self, change: ImageChange) -> None:
+        if not change.brokers or self._image is None:
+            return
+        shown = self._image.broker(self.info.id)
+        if shown is None or shown.lease != self._lease:
+            if self._image.revision >= self.registration_epoch:
+                self._registration_gone.set()
+        elif shown.epoch > self.registration_epoch:
+            self.info, self.registration_epoch = shown, shown.epoch
+
+    # Others that may be gone
+
+    def suspect(self, node: NodeId) -> None:
+        """A connection to this broker broke. If nothing listens at its address its process is gone: say so at once."""
+        broker = None if self._image is None else self._image.broker(node)
+        if broker is None or node == self.info.id or node in self._probes:
+            return
+        task = asyncio.get_running_loop().create_task(self._probe(broker), name=f"probe of broker {node}")
+        self._probes[node] = task
+        task.add_done_callback(lambda _: self._probes.pop(node, None))
+
+    async def _probe(self, broker: BrokerInfo) -> None:
+        try:
+            if not await is_refused(broker.host, broker.port):
+                return
+            await asyncio.sleep(PROBE_AGAIN_S)
+            if not await is_refused(broker.host, broker.port):
+                return
+            item = await self._store.get(model.broker_key(broker.id))
+            if item is not None and item.revision == broker.epoch:
+                _log.warning(
+                    "broker is gone, its lease is ended", node=broker.id, address=f"{broker.host}:{broker.port}"
+                )
+                await self._store.revoke_lease(broker.lease)
+        except TierlogError as error:
+            _log.warning("broker not probed", node=broker.id, error=str(error))
+
+    # Going
+
+    async def leave(self) -> None:
+        """Hand over, then be gone. What cannot be handed over in time is left to the election that follows."""
+        if self._image is None:
+            return
+        try:
+            async with asyncio.timeout(self._settings.stop_timeout_ms / 1000):
+                await self._mark_draining()
+                await self._hand_over(self._image)
+        except (TimeoutError, TierlogError) as error:
+            _log.warning("leaderships not handed over", node=self.info.id, error=str(error))
+        await self.close()
+
+    async def close(self) -> None:
+        """Be gone at once."""
+        tasks = [*self._probes.values(), *([self._keeping] if self._keeping else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._image is not None:
+            self._image.unsubscribe(self._image_changed)
+            self._image = None
+        if self._lease == NO_LEASE:
+            return
+        try:
+            async with asyncio.timeout(REVOKE_TIMEOUT_S):
+                await self._store.revoke_lease(self._lease)
+        except (TimeoutError, TierlogError) as error:
+            _log.warning("lease not revoked, it will expire", node=self.info.id, error=str(error))
+
+    async def _mark_draining(self) -> None:
+        key = model.broker_key(self.info.id)
+        while (item := await self._store.get(key)) is not None:
+            shown = model.decode_broker(key, item.value, item.revision)
+            if shown.draining or shown.lease != self._lease:
+                return
+            marked = Put(key, model.encode(replace(shown, draining=True)), shown.lease)
+            if await self._store.transact([Compare(key, item.revision)], [marked]) is not None:
+                return
+
+    async def _hand_over(self, image: ClusterImage) -> None:
+        node = self.info.id
+        while True:
+            live = {broker.id for broker in image.brokers()}
+            draining = {broker.id for broker in image.brokers() if broker.draining}
+            swaps = [
+                Swap(topic.id, PartitionId(index), successor)
+                for topic in image.topics()
+                for index, state in enumerate(image.partition_states(topic))
+                if state.leader == node and (successor := resign(state, node, live, draining)) is not None
+            ]
+            if not swaps:
+                return
+            seen = image.revision
+            written = await swap_states(self._store, swaps)
+            await image.reached(max(newest(written), Revision(seen + 1)))

@@ -2,24 +2,26 @@
 
     sockets      bound, not listening: a port in use is found before anything is touched
     data lock    one broker per data directory
-    store        cluster metadata (SQLite)
-    take over    this node registers itself and takes every partition in a new leader epoch
+    store        cluster metadata: SQLite on one node, etcd in a cluster
+    take over    one node registers itself and takes every partition in a new leader epoch;
+                 a member of a cluster ends what its last process was known by, and is not counted yet
     image        that metadata in memory
     logs         the data directory, recovered if the last stop was unclean
     partitions   what this node serves; follows the image
     archive      the bucket: what it holds of these partitions, and the offloader that adds to it
     groups       consumer groups, read back from `__consumer_offsets` while the rest goes on
     servers      Kafka and HTTP begin to listen: from here on clients are answered
+    membership   in a cluster: registered, others count on this broker from now on; it may be elected controller
 
-Stopping goes the other way round: no new connections, requests in flight are answered, groups and partitions let go
-of their waiters, logs are synced and marked as cleanly closed, metadata is closed, the lock is released. A start that
-fails half-way stops what had started, in the same order.
+Stopping goes the other way round: a member of a cluster hands its leaderships to others and is gone from it; no new
+connections, requests in flight are answered, groups and partitions let go of their waiters, logs are synced and marked
+as cleanly closed, metadata is closed, the lock is released. A start that fails half-way stops what had started, in the
+same order.
 
 Nothing outside this module knows all the parts. What handlers need of them is `gateway.node.Node`.
 """
 
 import asyncio
-import fcntl
 import gc
 import os
 import signal
@@ -27,7 +29,7 @@ import socket
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import IO, Final
+from typing import Final
 from urllib.parse import quote
 
 import uvloop
@@ -42,24 +44,27 @@ from gateway.kafka.server import KafkaServer
 from gateway.node import Node
 from gateway.quotas import Quotas
 from hot_tier.cluster.admin import TopicAdmin
+from hot_tier.cluster.controller import Controller
+from hot_tier.cluster.directory import boot_id, data_id, stopped_cleanly
 from hot_tier.cluster.image import ClusterImage
+from hot_tier.cluster.membership import Membership
 from hot_tier.cluster.model import BrokerInfo
+from hot_tier.cluster.open import metadata_store
 from hot_tier.cluster.producer_ids import ProducerIds
 from hot_tier.cluster.quotas import QuotaAdmin
-from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.standalone import take_over
-from hot_tier.errors import SettingsError, StorageFailure
+from hot_tier.cluster.store import MetadataStore
+from hot_tier.errors import SettingsError
 from hot_tier.ids import NodeId
 from hot_tier.log.manager import LogManager
 from hot_tier.replication.table import PartitionTable
 from offloader.control import Control
 from offloader.offloader import Offloader
+from tierlog.claims import address, bind, lock_directory, reachable
 from tierlog.logging import configure_logging
 from tierlog.memory import keep_freed_memory
 from tierlog.settings import Settings
 
-LOCK_FILE: Final = "broker.lock"
-METADATA_FILE: Final = "metadata.db"
 BUCKET_FOLDER: Final = "bucket"
 CACHE_FOLDER: Final = "cold-cache"
 SCRATCH_FOLDER: Final = "scratch"
@@ -85,7 +90,7 @@ async def _serve(settings: Settings) -> None:
     gc.freeze()
     try:
         print(f"tierlog ready kafka={broker.kafka_address} http={broker.http_address}", flush=True)
-        await stopping.wait()
+        await broker.serve_until(stopping)
         # A second signal ends the process at once.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
@@ -100,6 +105,8 @@ class Broker:
         self.kafka: KafkaServer
         self.http: HttpServer
         self.offloader: Offloader
+        self.membership: Membership | None = None
+        """None on a node that is its own cluster."""
         self.kafka_address = ""
         self.http_address = ""
         self._parts = AsyncExitStack()
@@ -114,21 +121,38 @@ class Broker:
     async def stop(self) -> None:
         await self._parts.aclose()
 
+    async def serve_until(self, stopping: asyncio.Event) -> None:
+        """Raises what makes it impossible to go on."""
+        told = asyncio.ensure_future(stopping.wait())
+        if self.membership is None:
+            await told
+        else:
+            await asyncio.wait((told, self.membership.failure), return_when=asyncio.FIRST_COMPLETED)
+            if self.membership.failure.done():
+                told.cancel()
+                await self.membership.failure
+
     async def _start(self) -> None:
         settings, parts = self.settings, self._parts
         node_id = NodeId(settings.cluster.node_id)
-        kafka_socket = _bind(settings.kafka.host, settings.kafka.port, "kafka")
+        kafka_socket = bind(settings.kafka.host, settings.kafka.port, "kafka")
         parts.callback(kafka_socket.close)
-        http_socket = _bind(settings.http.host, settings.http.port, "http")
+        http_socket = bind(settings.http.host, settings.http.port, "http")
         parts.callback(http_socket.close)
-        self.kafka_address, self.http_address = _address(kafka_socket), _address(http_socket)
+        self.kafka_address, self.http_address = address(kafka_socket), address(http_socket)
 
         data_dir = os.path.abspath(settings.log.data_dir)
-        parts.enter_context(_lock(data_dir))
-        store = metadata_store(settings, data_dir)
+        parts.enter_context(lock_directory(data_dir))
+        store = metadata_store(settings.cluster.metadata, settings.etcd, data_dir)
+        bucket = _bucket(settings, data_dir)
         await store.open()
         parts.push_async_callback(store.close)
-        await take_over(store, self._info(node_id, kafka_socket, http_socket), now_ms())
+        info = self._info(node_id, kafka_socket, http_socket)
+        if settings.cluster.alone:
+            await take_over(store, info, now_ms())
+        else:
+            self.membership = self._membership(store, replace(info, data_id=data_id(data_dir)))
+            await self.membership.prepare(stopped_cleanly=stopped_cleanly(data_dir))
         image = ClusterImage(store)
         await image.open()
         parts.push_async_callback(image.close)
@@ -152,7 +176,6 @@ class Broker:
         )
         groups.start()
         parts.push_async_callback(groups.stop)
-        bucket = _bucket(settings.store, data_dir)
         objects = open_store(bucket)
         parts.push_async_callback(objects.close)
         archive = Archive(Catalog(objects), ColdReader(objects, settings.cache, os.path.join(data_dir, CACHE_FOLDER)))
@@ -195,6 +218,22 @@ class Broker:
         await self.http.start(http_socket)
         parts.push_async_callback(self.offloader.close)
         self.offloader.start()
+        if self.membership is not None:
+            await self._join(self.membership, store, image)
+
+    def _membership(self, store: MetadataStore, info: BrokerInfo) -> Membership:
+        settings = self.settings
+        return Membership(
+            store, info, settings.cluster, boot_id=boot_id(), defaults=settings.topic, clock=steady_clock_ms
+        )
+
+    async def _join(self, membership: Membership, store: MetadataStore, image: ClusterImage) -> None:
+        self._parts.push_async_callback(membership.leave)
+        await membership.register(image)
+        settings = self.settings
+        controller = Controller(store, image, membership, settings.cluster, defaults=settings.topic, clock=now_ms)
+        controller.start()
+        self._parts.push_async_callback(controller.stop)
 
     async def _stop_servers(self) -> None:
         await asyncio.gather(self.kafka.stop(), self.http.stop())
@@ -203,10 +242,10 @@ class Broker:
         asked = self.settings.kafka
         return BrokerInfo(
             id=node_id,
-            host=asked.advertised_host or _reachable(asked.host),
+            host=asked.advertised_host or reachable(asked.host),
             port=asked.advertised_port or kafka.getsockname()[1],
             rack=self.settings.cluster.rack or None,
-            http_host=_reachable(self.settings.http.host),
+            http_host=reachable(self.settings.http.host),
             http_port=http.getsockname()[1],
         )
 
@@ -215,75 +254,18 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _bucket(settings: StoreSettings, data_dir: str) -> StoreSettings:
-    if settings.bucket:
-        return settings
-    return replace(settings, bucket=f"file://{quote(os.path.join(data_dir, BUCKET_FOLDER))}")
+def steady_clock_ms() -> int:
+    """Goes on while the machine sleeps, and never back."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
-def metadata_store(settings: Settings, data_dir: str) -> SqliteStore:
-    where = settings.cluster.metadata
-    if where == "sqlite":
-        return SqliteStore(os.path.join(data_dir, METADATA_FILE))
-    if where.startswith("etcd://"):
+def _bucket(settings: Settings, data_dir: str) -> StoreSettings:
+    if settings.store.bucket:
+        return settings.store
+    if not settings.cluster.alone:
         raise SettingsError(
-            "clusters with etcd are not available yet",
-            where="cluster.metadata",
-            hint="leave it at sqlite: this version serves one node",
+            "a cluster needs a bucket that all its brokers share",
+            where="store.bucket",
+            hint="name it with --bucket s3://BUCKET/PREFIX, or file:///DIRECTORY on one machine",
         )
-    raise SettingsError(f"cluster.metadata cannot be {where!r}", hint="it is sqlite or etcd://HOST:PORT[,…]")
-
-
-def _lock(data_dir: str) -> IO[str]:
-    """Held while the file is open; the kernel releases it however the process ends."""
-    try:
-        os.makedirs(data_dir, exist_ok=True)
-        file = open(os.path.join(data_dir, LOCK_FILE), "a+")  # noqa: SIM115 — the caller closes it
-    except OSError as error:
-        raise StorageFailure(
-            f"cannot be used: {error.strerror}",
-            where=data_dir,
-            hint="name a directory that is writable with --data-dir",
-        ) from None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.seek(0)
-        holder = file.read().strip() or "unknown"
-        file.close()
-        raise StorageFailure(
-            f"another broker (process {holder}) runs on this data directory",
-            where=data_dir,
-            hint="stop it, or give this one its own --data-dir",
-        ) from None
-    file.truncate(0)
-    file.write(f"{os.getpid()}\n")
-    file.flush()
-    return file
-
-
-def _bind(host: str, port: int, section: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise SettingsError(
-            f"cannot listen on {host}:{port}: {os.strerror(error.errno) if error.errno else error}",
-            where=f"{section}.host, {section}.port",
-            hint=f"stop what uses it, or choose another with --{section} HOST:PORT",
-        ) from None
-    listener.setblocking(False)
-    return listener
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _reachable(host: str) -> str:
-    """An address to hand out: a wildcard is where this node listens, not where others find it."""
-    return socket.gethostname() if host in ("0.0.0.0", "::", "") else host
+    return replace(settings.store, bucket=f"file://{quote(os.path.join(data_dir, BUCKET_FOLDER))}")

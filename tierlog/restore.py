@@ -12,11 +12,12 @@ from cold_tier.objects.open import open_store
 from cold_tier.reports import RestoredTopic
 from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.image import ClusterImage
+from hot_tier.cluster.open import metadata_store
 from hot_tier.cluster.producer_ids import ProducerIds
 from hot_tier.ids import NodeId
 from hot_tier.log.manager import LogManager
 from offloader.restore import Restorer, restore_all
-from tierlog.broker import metadata_store, now_ms
+from tierlog.broker import now_ms
 from tierlog.settings import Settings
 
 
@@ -29,7 +30,7 @@ async def restore_offline(
         logs = LogManager(data_dir, settings.log, now_ms)
         await logs.open(background=False)
         parts.push_async_callback(logs.close)
-        store = metadata_store(settings, data_dir)
+        store = metadata_store(settings.cluster.metadata, settings.etcd, data_dir)
         await store.open()
         parts.push_async_callback(store.close)
         image = ClusterImage(store)

@@ -284,8 +284,9 @@ class Membership:
             return
         try:
             async with asyncio.timeout(self._settings.stop_timeout_ms / 1000):
-                await self._mark_draining()
-                await self._hand_over(self._image)
+                if not self.failure.done():
+                    await self._mark_draining()
+                    await self._hand_over(self._image)
         except (TimeoutError, TierlogError) as error:
             _log.warning("leaderships not handed over", node=self.info.id, error=str(error))
         await self.close()

@@ -110,7 +110,7 @@ def test_a_file_in_place_of_the_data_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--metadata", "etcd://127.0.0.1:2379"], "clusters with etcd are not available yet"),
+        (["--metadata", "etcd://127.0.0.1:2379"], "a cluster needs a bucket that all its brokers share"),
         (["--metadata", "zookeeper"], "cluster.metadata cannot be 'zookeeper'"),
         (["--bucket", "gopher://x"], "store.bucket cannot be 'gopher://x'"),
         (["--kafka", "9092"], "--kafka cannot be '9092'"),

@@ -1,0 +1,68 @@
+"""What a broker takes of its machine before anything else: its addresses and its data directory.
+
+A port in use, or a directory that another broker runs on, is found before anything is touched.
+"""
+
+import fcntl
+import os
+import socket
+from typing import IO, Final
+
+from hot_tier.errors import SettingsError, StorageFailure
+
+LOCK_FILE: Final = "broker.lock"
+
+
+def lock_directory(data_dir: str) -> IO[str]:
+    """Held while the file is open; the kernel releases it however the process ends."""
+    try:
+        os.makedirs(data_dir, exist_ok=True)
+        file = open(os.path.join(data_dir, LOCK_FILE), "a+")  # noqa: SIM115 — the caller closes it
+    except OSError as error:
+        raise StorageFailure(
+            f"cannot be used: {error.strerror}",
+            where=data_dir,
+            hint="name a directory that is writable with --data-dir",
+        ) from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        holder = file.read().strip() or "unknown"
+        file.close()
+        raise StorageFailure(
+            f"another broker (process {holder}) runs on this data directory",
+            where=data_dir,
+            hint="stop it, or give this one its own --data-dir",
+        ) from None
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file
+
+
+def bind(host: str, port: int, section: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise SettingsError(
+            f"cannot listen on {host}:{port}: {os.strerror(error.errno) if error.errno else error}",
+            where=f"{section}.host, {section}.port",
+            hint=f"stop what uses it, or choose another with --{section} HOST:PORT",
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def reachable(host: str) -> str:
+    """An address to hand out: a wildcard is where this node listens, not where others find it."""
+    return socket.gethostname() if host in ("0.0.0.0", "::", "") else host

@@ -150,6 +150,16 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
+class Considered:
+    """What the leader did with a proposal."""
+
+    partition: int
+    name: str
+    outcome: Literal["published", "refused", "waiting"]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RestoredPartition:
     partition: int
     log_start_offset: int

@@ -3,7 +3,15 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol
 
-from cold_tier.reports import ArchivedSegment, ArchiveFigures, Collected, PartitionStatus, RestoredTopic, VerifyEvent
+from cold_tier.reports import (
+    ArchivedSegment,
+    ArchiveFigures,
+    Collected,
+    Considered,
+    PartitionStatus,
+    RestoredTopic,
+    VerifyEvent,
+)
 from hot_tier.cluster.model import Topic
 
 
@@ -22,6 +30,8 @@ class ArchiveControl(Protocol):
     def verify(self, names: Sequence[str]) -> AsyncGenerator[VerifyEvent, None]: ...
 
     async def collect_garbage(self) -> Collected: ...
+
+    async def consider_proposals(self, topic: Topic, partition: int) -> list[Considered]: ...
 
     async def restore(self, names: Sequence[str], config: Mapping[str, str]) -> list[RestoredTopic]: ...
 

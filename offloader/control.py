@@ -4,6 +4,7 @@ What the gateway's archive routes act on (`gateway.archive.ArchiveControl`). Eac
 the same tools on a bucket alone are `tierlog.cli.archive`'s.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from cold_tier.reports import (
     ArchivedSegment,
     ArchiveFigures,
     Collected,
+    Considered,
     LocalRange,
     PartitionFigures,
     PartitionStatus,
@@ -113,6 +115,12 @@ class Control:
 
     async def collect_garbage(self) -> Collected:
         return await self.offloader.collect_garbage()
+
+    async def consider_proposals(self, topic: Topic, partition: int) -> list[Considered]:
+        """Proposals are answered now; NotLeader where another node does that."""
+        self.partitions.get(topic.name, partition)
+        archive = self.offloader.archive_of(TopicPartition(topic.name, PartitionId(partition)))
+        return [] if archive is None else await asyncio.shield(self.offloader.consider_proposals(archive))
 
     async def restore(self, names: Sequence[str], config: Mapping[str, str]) -> list[RestoredTopic]:
         """These topics, which must not exist, or all that do not; they are served when this returns."""

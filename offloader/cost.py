@@ -5,7 +5,7 @@ Pure arithmetic over what manifests say. What it takes to be true, and says with
 - A month has 730 hours. The topic goes on as fast as its archived records did, and holds its retention of them.
 - Per archived segment the service makes one PUT per part of the rows (one up to `PART_BYTES`), one of the index, one of
   the manifest, and reads both back; per expired segment a manifest, a LIST and deletions, which are free.
-- Per partition it LISTs four folders every time it looks for garbage.
+- Per partition it LISTs five folders every time it looks for garbage, one of them twice: for proposals.
 - A replay reads each segment's index and each row group once. Reading inside the region costs no transfer.
 - On local disks the same log bytes are kept `replication` times, on disks that are full; with the archive, local disks
   keep `local.retention` of them.
@@ -22,7 +22,7 @@ MONTH_MS: Final = 730 * 3_600_000
 GB: Final = 10**9
 PART_BYTES: Final = 16 << 20
 """An upload of more goes in parts of this (`cold_tier.objects.s3`)."""
-FOLDERS: Final = 4
+LISTS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def estimate(
     puts = archived * (parts + (2 if parts > 1 else 0) + 2) + archived
     read_back = archived * (rows_per_segment // READ_BACK_BYTES + 1 + 2)
     row_groups = held / ROW_GROUP_BYTES
-    lists = facts.partitions * FOLDERS * MONTH_MS / garbage_check_ms + archived
+    lists = facts.partitions * LISTS * MONTH_MS / garbage_check_ms + archived
     bucket = (
         Line("stored rows and indexes", stored / GB, "GB", prices.storage_gb_month),
         Line("PUT: rows, index, manifest; manifest at expiry", puts / 1000, "1,000", prices.put_per_1000),

@@ -20,6 +20,8 @@ PLACES: Final = (
     "retention.before_publish",
     "retention.published",
     "retention.local_dropped",
+    "replace.before_publish",
+    "replace.published",
     "garbage.before_delete",
     "garbage.deleted",
     "deleted.rows",

@@ -6,6 +6,7 @@ its user). Rows of all lives of a topic name lie in one folder, so what any of t
 
 from collections.abc import Iterable, Sequence
 
+from cold_tier import proposals
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.objects.retrying import RetryingStore
@@ -29,7 +30,7 @@ async def named_keys(manifest: Manifest) -> set[str]:
 async def unnamed_objects(
     store: RetryingStore, layouts: Iterable[PartitionLayout], named: set[str]
 ) -> dict[str, ObjectInfo]:
-    """Rows, indexes and pages of these lives of one partition that are not among `named`.
+    """Rows, indexes, pages and refusals of these lives of one partition that are not among `named`.
 
     A name that `cold_tier.layout` does not make is somebody else's."""
     found: dict[str, ObjectInfo] = {}
@@ -38,6 +39,7 @@ async def unnamed_objects(
             (layout.rows_folder, layout.parse_rows),
             (layout.index_folder, layout.parse_index),
             (layout.pages_folder, layout.parse_page),
+            (layout.proposals_folder, layout.parse_refusal),
         ):
             async for info in store.list(folder):
                 if info.key not in named and parse(info.key) is not None:
@@ -63,7 +65,7 @@ async def find_garbage(
         if snapshot is None:
             continue
         manifest = Manifest(snapshot, PageCache(store))
-        named |= await named_keys(manifest)
+        named |= await named_keys(manifest) | await proposals.named(store, layout)
         if await held(store, layout.topic, layout.topic_id, now_ms):
             continue
         due += [gone.key for gone in snapshot.removed if now_ms - gone.removed_ms >= settings.delete_grace_ms]

@@ -19,7 +19,7 @@ from cold_tier.errors import ManifestFenced, StoreUnavailable
 from cold_tier.layout import parse_topic_description, topic_description, topic_descriptions
 from cold_tier.objects.open import StoreSettings
 from cold_tier.objects.retrying import StoreCounters
-from cold_tier.reports import Collected
+from cold_tier.reports import Collected, Considered
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import Topic
 from hot_tier.cluster.store import MetadataStore
@@ -29,6 +29,7 @@ from hot_tier.replication.partition import Partition
 from hot_tier.replication.table import PartitionTable
 from offloader.deleted_topics import DeletedTopics
 from offloader.partition_archive import PartitionArchive
+from offloader.proposals import consider
 from offloader.settings import OffloadSettings
 from offloader.worker import WorkerProcess
 
@@ -60,6 +61,7 @@ class Offloader:
         self._archives: dict[TopicPartition, PartitionArchive] = {}
         self._not_before: dict[TopicPartition, int] = {}
         self._described: dict[TopicId, bytes] = {}
+        self._considering: dict[TopicPartition, asyncio.Task[list[Considered]]] = {}
         self.deleted_topics = DeletedTopics(image, metadata, catalog.store, settings.delete_grace_ms)
         self._next_garbage_ms = 0
         self._wake = asyncio.Event()
@@ -73,6 +75,10 @@ class Offloader:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        considering = list(self._considering.values())
+        for task in considering:
+            task.cancel()
+        await asyncio.gather(*considering, return_exceptions=True)
         for worker in self._workers:
             await worker.close()
 
@@ -108,6 +114,26 @@ class Offloader:
                 collected.failed.append(f"{tp}: {error}")
         collected.of_deleted_topics = await self.deleted_topics.collect(self._clock(), collected.failed.append)
         return collected
+
+    def consider_proposals(self, archive: PartitionArchive) -> asyncio.Task[list[Considered]]:
+        """Answer what is proposed for a partition, beside the rounds: reading it may take long."""
+        tp = archive.partition.tp
+        task = self._considering.get(tp)
+        if task is None:
+            task = self._considering[tp] = asyncio.create_task(self._consider(archive))
+            task.add_done_callback(lambda done: self._considering.pop(tp))
+        return task
+
+    async def _consider(self, archive: PartitionArchive) -> list[Considered]:
+        answered: list[Considered] = []
+
+        async def work() -> bool:
+            answered.extend(await consider(archive, self._clock()))
+            return False
+
+        if archive.is_open and not archive.must_open:
+            await self._try(archive, work())
+        return answered
 
     async def _run(self) -> None:
         while True:
@@ -208,6 +234,7 @@ class Offloader:
             if archive.next_segment() is not None:
                 return True
             if collect:
+                self.consider_proposals(archive)
                 await archive.collect_orphans(self._clock())
             archive.failures_in_a_row = 0
             archive.last_success_ms = self._clock()

@@ -2,6 +2,7 @@
 
     rows -> index -> verified (offloader.archive) -> manifest -> metadata -> local delete
     log start -> manifest without the segment -> grace -> newest manifest read again -> objects deleted
+    examined (offloader.proposals) -> manifest with the new in the place of the old -> grace -> … -> objects deleted
 
 Nothing is decided before `open` has loaded and taken over the newest manifest under this leader epoch. Whatever cannot
 be undone, a local segment or an object deleted, first asks the bucket whether our manifest is still the newest.
@@ -12,17 +13,19 @@ asked for may meet here.
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import orjson
 import structlog
 
+from cold_tier import proposals
 from cold_tier.catalog import Catalog
 from cold_tier.errors import CorruptManifest, ManifestFenced
 from cold_tier.inventory import find_topics
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import EpochStart, Segment, Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
+from cold_tier.manifest.replacement import Replacement
 from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.pins import held
 from hot_tier.cluster.store import ABSENT, Compare, MetadataStore, Put
@@ -48,7 +51,7 @@ class PartitionArchive:
         self.layout = PartitionLayout(partition.tp.topic, partition.topic.id, partition.tp.partition)
         self.leader_epoch = partition.leader_epoch
         self._catalog = catalog
-        self._store = catalog.store
+        self.store = catalog.store
         self._metadata = metadata
         self._settings = settings
         self._writer: ManifestWriter | None = None
@@ -65,6 +68,13 @@ class PartitionArchive:
     def writer(self) -> ManifestWriter:
         assert self._writer is not None, "open first"
         return self._writer
+
+    @property
+    def manifest(self) -> Manifest:
+        """As it was last published."""
+        manifest = self._catalog.get(self.layout)
+        assert manifest is not None, "open first"
+        return manifest
 
     @property
     def is_open(self) -> bool:
@@ -88,7 +98,7 @@ class PartitionArchive:
         async with self._turn:
             recorded = await self._metadata.get(archived_key(self.layout.topic_id, self.layout.partition))
             self._writer = await ManifestWriter.open(
-                self._store,
+                self.store,
                 self.layout,
                 self.leader_epoch,
                 # Where nothing was ever archived there is nothing below the local log.
@@ -102,7 +112,7 @@ class PartitionArchive:
 
     def _check_against_log(self, found: Snapshot | None, archived_before: bool) -> None:
         """The bucket and the local log tell one history, or nothing is published, dropped or deleted."""
-        partition_log, where = self.partition.log, f"{self._store.url}{self.layout.manifest_folder}"
+        partition_log, where = self.partition.log, f"{self.store.url}{self.layout.manifest_folder}"
         if found is None:
             if archived_before and partition_log.log_start_offset < partition_log.local_log_start_offset:
                 raise CorruptManifest(
@@ -160,6 +170,14 @@ class PartitionArchive:
         self.archived_segments += 1
         self.archived_bytes += segment.log_bytes
 
+    async def replace(self, replacements: Sequence[Replacement], now_ms: int) -> None:
+        """Examined segments take the place of those they were made from, which live on through the grace period."""
+        async with self._turn:
+            failpoints.reach("replace.before_publish")
+            await self.writer.replace(replacements, now_ms)
+            failpoints.reach("replace.published")
+            self._published()
+
     async def apply_retention(self, now_ms: int) -> None:
         async with self._turn:
             await self._expire(now_ms)
@@ -175,9 +193,7 @@ class PartitionArchive:
             partition_log.segments(),
             now_ms,
         )
-        manifest = self._catalog.get(self.layout)
-        assert manifest is not None
-        async for segment in manifest.segments(current.start_offset, current.end_offset):
+        async for segment in self.manifest.segments(current.start_offset, current.end_offset):
             if not expiry.expires(segment):
                 break
         if expiry.log_start_offset > current.log_start_offset and not await self._pinned(now_ms):
@@ -191,7 +207,7 @@ class PartitionArchive:
         drop = local_drop_offset(partition_log.config, partition_log.segments(), self.writer.current, now_ms)
         if drop is None:
             return
-        await self._ensure_still_leading()
+        await self.ensure_still_leading()
         partition_log.drop_local_before(drop, now_ms)
         failpoints.reach("retention.local_dropped")
 
@@ -205,9 +221,9 @@ class PartitionArchive:
             ]
             if not due or await self._pinned(now_ms):
                 return 0
-            await self._ensure_still_leading()
+            await self.ensure_still_leading()
             failpoints.reach("garbage.before_delete")
-            await self._store.delete(due)
+            await self.store.delete(due)
             failpoints.reach("garbage.deleted")
             await self.writer.forget(due, now_ms)
             self._published()
@@ -221,21 +237,20 @@ class PartitionArchive:
         manifest holds does not.
         """
         async with self._turn:
-            manifest = self._catalog.get(self.layout)
-            assert manifest is not None
-            found = await unnamed_objects(self._store, [self.layout], await named_keys(manifest))
+            manifest = self.manifest
+            found = await unnamed_objects(self.store, [self.layout], await named_keys(manifest))
             old = [info.key for info in found.values() if now_ms - info.modified_ms >= self._settings.orphan_age_ms]
             orphans = [key for key in old if not self._may_be_under_way(key)]
-            if any(self.layout.parse_rows(key) for key in orphans):
-                others = await self._named_by_others()
-                orphans = [key for key in orphans if key not in others]
+            if any(self.layout.parse_rows(key) or self.layout.parse_index(key) for key in orphans):
+                needed = await self._named_by_others() | await proposals.named(self.store, self.layout)
+                orphans = [key for key in orphans if key not in needed]
             before = now_ms - self._settings.manifest_history_ms
-            superseded = [info.key for info in await superseded_manifests(self._store, manifest, before)]
+            superseded = [info.key for info in await superseded_manifests(self.store, manifest, before)]
             if superseded and not await self._pinned(now_ms):
                 orphans += superseded
             if orphans:
-                await self._ensure_still_leading()
-                await self._store.delete(orphans)
+                await self.ensure_still_leading()
+                await self.store.delete(orphans)
             return len(orphans)
 
     def _may_be_under_way(self, key: str) -> bool:
@@ -246,19 +261,19 @@ class PartitionArchive:
     async def _named_by_others(self) -> set[str]:
         """Rows that other topics of this name hold: deleted ones, and those of clusters that share the bucket."""
         named: set[str] = set()
-        for life in await find_topics(self._store, self.layout.topic):
+        for life in await find_topics(self.store, self.layout.topic):
             for layout in life.layouts:
                 if life.id != self.layout.topic_id and layout.partition == self.layout.partition:
-                    snapshot = await load_newest(self._store, layout)
+                    snapshot = await load_newest(self.store, layout)
                     if snapshot is not None:
-                        named |= await named_keys(Manifest(snapshot, PageCache(self._store)))
+                        named |= await named_keys(Manifest(snapshot, PageCache(self.store)))
         return named
 
     async def _pinned(self, now_ms: int) -> bool:
         """Whether a job holds the topic's retention; asked only when something is to go, for it costs a LIST."""
-        return bool(await held(self._store, self.layout.topic, self.layout.topic_id, now_ms))
+        return bool(await held(self.store, self.layout.topic, self.layout.topic_id, now_ms))
 
-    async def _ensure_still_leading(self) -> None:
+    async def ensure_still_leading(self) -> None:
         if not await self.writer.still_newest():
             raise ManifestFenced(
                 f"epoch {self.leader_epoch} no longer has the newest manifest",

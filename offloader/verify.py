@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from itertools import groupby, pairwise
 
+from cold_tier import proposals
 from cold_tier.errors import CorruptObject, ObjectMissing
 from cold_tier.format.index import read_index
 from cold_tier.inventory import ArchivedTopic, describe
@@ -127,7 +128,8 @@ async def _orphans(store: RetryingStore, layouts: Sequence[PartitionLayout]) -> 
     for layout in layouts:
         newest = await load_newest(store, layout)
         if newest is not None:
-            for key in await named_keys(Manifest(newest, PageCache(store))):
+            named = await named_keys(Manifest(newest, PageCache(store))) | await proposals.named(store, layout)
+            for key in named:
                 found.pop(key, None)
     return [
         Finding("orphan", f"{store.url}{info.key}", f"{info.size} bytes that no manifest names")

@@ -9,6 +9,7 @@ from cold_tier.reports import (
     ArchivedRange,
     ArchivedSegment,
     Collected,
+    Considered,
     PartitionStatus,
     RestoredTopic,
 )
@@ -181,6 +182,26 @@ class GarbageCollected(Reply):
             of_deleted_topics=collected.of_deleted_topics,
             failed=collected.failed,
         )
+
+
+class ProposalDocument(Reply):
+    partition: int
+    name: str = Field(description="As its object is named.")
+    outcome: Literal["published", "refused", "waiting"]
+    reason: str = Field(description="Why not; empty if it is published.")
+
+    @classmethod
+    def of(cls, considered: Considered) -> Self:
+        return cls(
+            partition=considered.partition,
+            name=considered.name,
+            outcome=considered.outcome,
+            reason=considered.reason,
+        )
+
+
+class ProposalsConsidered(Reply):
+    proposals: list[ProposalDocument]
 
 
 class ArchiveRestore(Request):

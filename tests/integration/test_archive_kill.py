@@ -26,7 +26,7 @@ async def findings(bucket: str) -> list[object]:
     return [event for event in events if isinstance(event, Finding) and event.kind != "orphan"]
 
 
-@pytest.mark.parametrize("place", [place for place in PLACES if not place.startswith("deleted.")])
+@pytest.mark.parametrize("place", [place for place in PLACES if not place.startswith(("deleted.", "replace."))])
 def test_killed_at(place: str, tmp_path: Path, make_service: MakeService) -> None:
     bucket = f"file://{tmp_path}/bucket"
     service = make_service(*SOON, *EXPIRING, "--bucket", bucket)

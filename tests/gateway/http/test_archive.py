@@ -149,6 +149,19 @@ async def test_garbage_past_its_age_goes(serve: Serve, tmp_path: Path) -> None:
     assert young.exists() and not old.exists()
 
 
+async def test_a_proposal_is_answered_at_once(serve: Serve, tmp_path: Path) -> None:
+    served = await serve()
+    await make_archived(served)
+    [index] = {path.parent for path in (bucket(tmp_path) / "_tierlog").rglob("*.index")}
+    placed = index.parent / "proposals" / f"{'a' * 32}.proposal"
+    placed.parent.mkdir(exist_ok=True)
+    placed.write_bytes(b"no proposal at all")
+    [answered] = (await served.post("/api/v1/topics/orders/partitions/0/archive/proposals")).json["proposals"]
+    assert (answered["partition"], answered["name"], answered["outcome"]) == (0, "a" * 32, "refused")
+    assert "damaged" in answered["reason"] and not placed.exists()
+    assert (await served.post("/api/v1/topics/orders/partitions/7/archive/proposals")).status == 404
+
+
 async def test_a_deleted_topic_is_restored(serve: Serve) -> None:
     served = await serve()
     partition = await make_archived(served)

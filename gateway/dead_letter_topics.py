@@ -4,27 +4,35 @@ The dead-letter topic is the only record of what was dead-lettered. Its partitio
 partition p, each naming its origin in its headers; it is read once, when it is first needed, and known in memory
 from then on. So a copy and the knowledge of it are one write, and a crash cannot part them.
 
-- At most one copy of a record per group, as long as callers hold one lock per group and partition.
+The dead-letter partition may be led by another broker than the one that leads its origin, which is the one that copies;
+it is then read and written through that broker.
+
+- At most one copy of a record per group, as long as callers hold one lock per group and partition. What another leader
+  of the origin copied before us is read; one that was deposed and does not know it yet may make a second copy.
 - A copy names the id of the topic it comes from: a topic made anew under its old name starts without dead letters.
   It names its group, because `a` + `b.c` and `a.b` + `c` meet in one dead-letter topic.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from gateway.node import Node
 from gateway.record_stream import RecordStream
 from hot_tier.cluster.admin import NAME_LIMIT, check_topic_name
 from hot_tier.cluster.model import Topic
 from hot_tier.errors import InvalidTopicName, TopicExists
-from hot_tier.ids import Offset, TopicId, TopicPartition
+from hot_tier.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from hot_tier.log.config import TopicConfig
 from hot_tier.record.batch import read_header
 from hot_tier.record.records import NewRecord, Record, encode_records
 from hot_tier.replication.partition import Partition
 
 SUFFIX: Final = ".dlq"
 HEADER: Final = "tierlog.dlq."
+NOTES_BYTES: Final = 64 * 1024
+"""More than the headers that a copy has beside its origin's."""
+INT32_MAX: Final = 2**31 - 1
 
 
 class Origin(NamedTuple):
@@ -39,12 +47,62 @@ class Copies:
 
     dlq_id: TopicId
     source_id: TopicId
+    source_epoch: LeaderEpoch
+    """While this node has led the origin: before, others may have copied."""
     offsets: dict[int, int]
 
 
-class DeadLetterTopics:
-    def __init__(self, node: Node) -> None:
+class DeadLetterPartition(Protocol):
+    """Where copies lie, here or at another broker."""
+
+    @property
+    def tp(self) -> TopicPartition: ...
+
+    def records(self) -> AsyncIterator[Sequence[Record]]:
+        """All there are, once they are committed."""
+        ...
+
+    async def append(self, record: NewRecord) -> Offset:
+        """Its offset, once it is committed."""
+        ...
+
+
+class OtherBrokers(Protocol):
+    def led_elsewhere(self, topic: str, partition: int) -> DeadLetterPartition | None:
+        """None when this node leads it."""
+        ...
+
+
+class LedHere:
+    """A dead-letter partition that this node leads."""
+
+    def __init__(self, node: Node, partition: Partition) -> None:
         self._node = node
+        self._partition = partition
+        self.tp = partition.tp
+
+    async def records(self) -> AsyncIterator[Sequence[Record]]:
+        partition = self._partition
+        committed = partition.when_committed(partition.log.log_end_offset)
+        if committed is not None:
+            await committed
+        stream = RecordStream(self._node, partition, partition.log.log_start_offset, partition.high_watermark)
+        while (chunk := await stream.next()) is not None:
+            yield await chunk.records()
+
+    async def append(self, record: NewRecord) -> Offset:
+        batch = encode_records([record])
+        appended = self._partition.append(batch, read_header(batch), self._node.clock())
+        committed = self._partition.when_committed(appended.end_offset)
+        if committed is not None:
+            await committed
+        return appended.base_offset
+
+
+class DeadLetterTopics:
+    def __init__(self, node: Node, others: OtherBrokers) -> None:
+        self._node = node
+        self._others = others
         self._known: dict[tuple[str, TopicPartition], Copies] = {}
         self.copied = 0
 
@@ -63,47 +121,54 @@ class DeadLetterTopics:
         if dlq is None or partition.tp.partition >= dlq.partitions:
             return None
         key = (group, partition.tp)
+        identity = (dlq.id, partition.topic.id, partition.leader_epoch)
         known = self._known.get(key)
-        if known is not None and known.dlq_id == dlq.id and known.source_id == partition.topic.id:
+        if known is not None and (known.dlq_id, known.source_id, known.source_epoch) == identity:
             return known
-        offsets = await self._read(group, partition, self._node.partitions.get(dlq.name, partition.tp.partition))
+        offsets = await self._read(group, partition, self._place(dlq.name, partition.tp.partition))
         # Somebody else may have finished reading first, and copied since.
         known = self._known.get(key)
-        if known is None or known.dlq_id != dlq.id or known.source_id != partition.topic.id:
-            known = self._known[key] = Copies(dlq.id, partition.topic.id, offsets)
+        if known is None or (known.dlq_id, known.source_id, known.source_epoch) != identity:
+            known = self._known[key] = Copies(*identity, offsets)
         return known
 
-    async def make(self, group: str, partition: Partition) -> tuple[Partition, Copies]:
+    def _place(self, topic: str, partition: int) -> DeadLetterPartition:
+        elsewhere = self._others.led_elsewhere(topic, partition)
+        return LedHere(self._node, self._node.partitions.get(topic, partition)) if elsewhere is None else elsewhere
+
+    async def make(self, group: str, partition: Partition) -> tuple[DeadLetterPartition, Copies]:
         """The partition to copy to, made if need be, and what was copied there already."""
         topic = await self._make_topic(group, partition.topic)
-        target = self._node.partitions.get(topic.name, partition.tp.partition)
+        target = self._place(topic.name, partition.tp.partition)
         copies = await self.copies(group, partition)
         assert copies is not None, "the dead-letter topic was just made"
         return target, copies
 
-    def copy(
-        self, copies: Copies, target: Partition, source: Partition, record: Record, notes: Mapping[str, str]
+    async def copy(
+        self,
+        group: str,
+        source: Partition,
+        record: Record,
+        notes: Mapping[str, str],
+        target: DeadLetterPartition,
+        copies: Copies,
     ) -> Offset:
-        """Append the copy and know of it. Its commit is the caller's to wait for.
-
-        Not held to `max.message.bytes`: a record that was just small enough must fit with its new headers.
-        """
-        now_ms = self._node.clock()
-        batch = encode_records([_with_origin(record, source, notes, now_ms)])
-        offset = target.append(batch, read_header(batch), now_ms).base_offset
+        """Append the copy, see it committed, and know of it."""
+        try:
+            offset = await target.append(_with_origin(record, source, notes, self._node.clock()))
+        except BaseException:
+            # It may be there or not: what was copied is read again before anything else is.
+            self._known.pop((group, source.tp), None)
+            raise
         copies.offsets[record.offset] = offset
         self.copied += 1
         return offset
 
-    async def _read(self, group: str, source: Partition, target: Partition) -> dict[int, int]:
-        committed = target.when_committed(target.log.log_end_offset)
-        if committed is not None:
-            await committed
+    async def _read(self, group: str, source: Partition, target: DeadLetterPartition) -> dict[int, int]:
         offsets: dict[int, int] = {}
-        stream = RecordStream(self._node, target, target.log.log_start_offset, target.high_watermark)
         source_id = str(source.topic.id)
-        while (chunk := await stream.next()) is not None:
-            for record in await chunk.records():
+        async for records in target.records():
+            for record in records:
                 origin = origin_of(record)
                 if origin is not None and origin.group == group and origin.topic_id == source_id:
                     offsets.setdefault(origin.offset, record.offset)
@@ -119,7 +184,7 @@ class DeadLetterTopics:
                     name,
                     source.partitions,
                     source.replication_factor,
-                    _dead_letter_config(source, self._node.partitions.config(source).compacted),
+                    _dead_letter_config(source, self._node.partitions.config(source)),
                 )
             except TopicExists:
                 topic = image.topic(name)
@@ -143,10 +208,17 @@ def dead_letter_topic_name(group: str, source: Topic) -> str:
     return name
 
 
-def _dead_letter_config(source: Topic, compacted: bool) -> dict[str, str]:
-    """A copy outlives its origin: it is made later, and kept as long. So no record is copied twice."""
-    config = {"cleanup.policy": "delete", "retention.bytes": "-1"}
-    if compacted:
+def _dead_letter_config(source: Topic, settings: TopicConfig) -> dict[str, str]:
+    """A copy outlives its origin: it is made later, and kept as long. So no record is copied twice.
+
+    A record that was just small enough fits with its new headers.
+    """
+    config = {
+        "cleanup.policy": "delete",
+        "retention.bytes": "-1",
+        "max.message.bytes": str(min(settings.max_message_bytes + NOTES_BYTES, INT32_MAX)),
+    }
+    if settings.compacted:
         config["retention.ms"] = "-1"
     for name in ("retention.ms", "remote.storage.enable", "min.insync.replicas", "flush"):
         if name in source.config:

@@ -14,17 +14,17 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
 from gateway.coordinators.errors import GroupError
-from gateway.dead_letter_topics import Copies, DeadLetterTopics, dead_letter_topic_name
+from gateway.dead_letter_topics import Copies, DeadLetterTopics, OtherBrokers, dead_letter_topic_name
 from gateway.failed_deliveries import FailedDeliveries, Failure, Tally
 from gateway.node import Node
 from gateway.record_stream import RecordStream
-from hot_tier.errors import InvalidTopicName, OffsetOutOfRange
-from hot_tier.ids import Offset, TopicId
+from hot_tier.errors import BrokerUnreachable, InvalidTopicName, NoLeader, OffsetOutOfRange, OutcomeUnknown
+from hot_tier.ids import NO_EPOCH, LeaderEpoch, PartitionId, TopicId, TopicPartition
 from hot_tier.record.records import Record
 from hot_tier.replication.partition import Partition
 
@@ -54,11 +54,29 @@ class Counted(NamedTuple):
     dead_letter: DeadLetter | None
 
 
+class LogRange(Protocol):
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+
+
+class Elsewhere(OtherBrokers, Protocol):
+    """Groups and partitions, whichever broker has them."""
+
+    async def committed(self, group: str, tp: TopicPartition) -> int | None: ...
+
+    async def move_offset(self, group: str, tp: TopicPartition, expected: int | None, offset: int) -> bool: ...
+
+    async def bounds_of(self, tp: TopicPartition) -> LogRange: ...
+
+
 @dataclass(slots=True)
 class _Session:
-    """What is known of a group at a partition while this node serves it."""
+    """What is known of a group at a partition while this node leads it."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    leader_epoch: LeaderEpoch = NO_EPOCH
     first: int = -1
     """First record of the answer that waits to be committed; -1: none."""
     end: int = 0
@@ -67,13 +85,14 @@ class _Session:
 
 
 class DeadLetters:
-    def __init__(self, node: Node, *, max_deliveries: int, redelivery_after_ms: int) -> None:
+    def __init__(self, node: Node, elsewhere: Elsewhere, *, max_deliveries: int, redelivery_after_ms: int) -> None:
         self._node = node
+        self._elsewhere = elsewhere
         self._max_deliveries = max_deliveries
         self._redelivery_after_ms = redelivery_after_ms
         self._failed = FailedDeliveries(node.store)
         self._sessions: dict[tuple[str, TopicId, int], _Session] = {}
-        self.topics = DeadLetterTopics(node)
+        self.topics = DeadLetterTopics(node, elsewhere)
 
     # What consumers report
 
@@ -94,13 +113,9 @@ class DeadLetters:
 
     # What consumers read
 
-    def group_position(self, group: str, partition: Partition) -> int:
+    async def group_position(self, group: str, partition: Partition) -> int:
         """Where the group reads next: its committed offset, or the log start if there is none in the log."""
-        log = partition.log
-        committed = self._committed(group, partition)
-        if committed is None or not log.log_start_offset <= committed <= log.log_end_offset:
-            return log.log_start_offset
-        return committed
+        return _position(await self._elsewhere.committed(group, partition.tp), partition.log)
 
     async def handled(self, group: str, partition: Partition) -> Collection[int]:
         """The offsets that were dead-lettered for this group."""
@@ -143,7 +158,8 @@ class DeadLetters:
             topic = self._node.image.find_topic_by_id(topic_id)
             if topic is None:
                 continue
-            position = self.group_position(group, self._node.partitions.get(topic.name, number))
+            tp = TopicPartition(topic.name, PartitionId(number))
+            position = _position(await self._elsewhere.committed(group, tp), await self._elsewhere.bounds_of(tp))
             found += [
                 (topic_id, number, offset, failure)
                 for offset, failure in sorted(tally.failures.items())
@@ -162,7 +178,7 @@ class DeadLetters:
         if copies is not None and offset in copies.offsets:
             return Counted(limit, limit, await self._set_aside(group, partition, offset, reason))
         await self._read(partition, offset)
-        position = self.group_position(group, partition)
+        position = await self.group_position(group, partition)
         now_ms = self._node.clock()
         tally = await self._change(group, partition, lambda before: before.counted(offset, reason, now_ms, position))
         failures = tally.failures[offset].times
@@ -203,10 +219,7 @@ class DeadLetters:
                 tally = await self._failed.get(group, partition.topic.id, partition.tp.partition)
                 failures = tally.failures[offset].times if offset in tally.failures else 0
             notes = {"reason": reason, "group": group, "failures": str(failures)}
-            copied_to = self.topics.copy(copies, target, partition, record, notes)
-        committed = target.when_committed(Offset(copied_to + 1))
-        if committed is not None:
-            await committed
+            copied_to = await self.topics.copy(group, partition, record, notes, target, copies)
         await self._change(group, partition, lambda before: before.without(offset))
         moved_to = await self._move_on(group, partition, copies)
         return DeadLetter(target.tp.topic, target.tp.partition, copied_to, duplicate, moved_to)
@@ -223,14 +236,10 @@ class DeadLetters:
 
     # The group's offset
 
-    def _committed(self, group: str, partition: Partition) -> int | None:
-        held = self._node.groups.fetch_offsets(group).get(partition.tp)
-        return None if held is None else held.offset
-
     async def _move_on(self, group: str, partition: Partition, copies: Copies) -> int | None:
         """Commit past the dead-lettered records that the group would read next. Its committed offset then."""
-        committed = self._committed(group, partition)
-        end = start = self.group_position(group, partition)
+        committed = await self._elsewhere.committed(group, partition.tp)
+        end = start = _position(committed, partition.log)
         stream = RecordStream(self._node, partition, start, partition.last_stable_offset)
         while (chunk := await stream.next()) is not None:
             records = await chunk.records()
@@ -241,13 +250,13 @@ class DeadLetters:
                 break
         if end > start:
             try:
-                await self._node.groups.move_offset(group, partition.tp, committed, end)
-            except GroupError as error:
+                await self._elsewhere.move_offset(group, partition.tp, committed, end)
+            except (GroupError, NoLeader, BrokerUnreachable, OutcomeUnknown) as error:
                 # The record is set aside and will be left out; the offset follows with the next one.
                 _log.warning(
                     "offset not moved past a dead letter", group=group, where=str(partition.tp), error=str(error)
                 )
-        return self._committed(group, partition)
+        return await self._elsewhere.committed(group, partition.tp)
 
     def _session(self, group: str, partition: Partition) -> _Session:
         key = (group, partition.topic.id, int(partition.tp.partition))
@@ -258,4 +267,14 @@ class DeadLetters:
                 if idle is not None:
                     del self._sessions[idle]
             session = self._sessions[key] = _Session()
+        if session.leader_epoch != partition.leader_epoch:
+            # Others may have led in between, and counted.
+            session.leader_epoch, session.first = partition.leader_epoch, -1
+            self._failed.forget(group, partition.topic.id, partition.tp.partition)
         return session
+
+
+def _position(committed: int | None, log: LogRange) -> int:
+    if committed is None or not log.log_start_offset <= committed <= log.log_end_offset:
+        return log.log_start_offset
+    return committed

@@ -112,6 +112,10 @@ class FailedDeliveries:
             self._cache.pop(key, None)
         raise MetadataConflict(f"failures of group {group!r} are being counted elsewhere, gave up", where=key)
 
+    def forget(self, group: str, topic_id: TopicId, partition: int) -> None:
+        """What is remembered of the store may be out of date."""
+        self._cache.pop(model.failures_key(group, topic_id, partition), None)
+
     async def of_group(self, group: str) -> list[tuple[TopicId, int, Tally]]:
         listing = await self._store.range(model.group_failures_prefix(group))
         found = []

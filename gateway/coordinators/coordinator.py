@@ -128,6 +128,11 @@ class GroupCoordinator:
         check_group_id(group_id, may_be_empty=True)
         return await self.shards.coordinator(group_id)
 
+    def find_existing(self, group_id: str) -> NodeId | None:
+        """Who coordinates a group, NO_NODE where nobody does now; None while no group was ever made."""
+        check_group_id(group_id, may_be_empty=True)
+        return self.shards.leader(group_id)
+
     # Membership
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinAnswer:

@@ -95,11 +95,19 @@ class Shards:
         shard.check_serves(group_id)
         return shard
 
+    def leader(self, group_id: str) -> NodeId | None:
+        """Who leads the partition of a group; None while there is no offsets topic."""
+        topic = self._image.find_topic(OFFSETS_TOPIC)
+        if topic is None:
+            return None
+        number = PartitionId(partition_of(group_id, topic.partitions))
+        return self._image.partition_state(TopicPartition(OFFSETS_TOPIC, number)).leader
+
     async def coordinator(self, group_id: str) -> BrokerInfo:
         """Who coordinates a group; makes the offsets topic if there is none."""
-        topic = await self.require_topic()
-        number = PartitionId(partition_of(group_id, topic.partitions))
-        leader = self._image.broker(self._image.partition_state(TopicPartition(OFFSETS_TOPIC, number)).leader)
+        await self.require_topic()
+        leading = self.leader(group_id)
+        leader = None if leading is None else self._image.broker(leading)
         if leader is None:
             raise CoordinatorNotAvailable("no broker leads the offsets of this group", where=group_id, hint="try again")
         return leader

@@ -7,7 +7,9 @@ from aiohttp import web
 
 from gateway.dead_letters import DeadLetters
 from gateway.http.body import BodyReader
+from gateway.http.cluster_view import ClusterView
 from gateway.http.metrics import HttpMetrics
+from gateway.http.peers import Peers
 from gateway.http.producer import Producer
 from gateway.http.settings import HttpSettings
 from gateway.kafka.server import KafkaServer
@@ -29,8 +31,13 @@ class Api:
         self.kafka = kafka
         self.bodies = BodyReader(settings.body_timeout_ms, settings.max_buffered_bytes)
         self.producer = Producer(node)
+        self.peers = Peers(node)
+        self.view = ClusterView(node, self.peers)
         self.dead_letters = DeadLetters(
-            node, max_deliveries=settings.max_deliveries, redelivery_after_ms=settings.redelivery_after_ms
+            node,
+            self.view,
+            max_deliveries=settings.max_deliveries,
+            redelivery_after_ms=settings.redelivery_after_ms,
         )
         self.metrics = HttpMetrics()
         self.stopping = asyncio.Event()

@@ -56,12 +56,17 @@ def make_app(node: Node, settings: HttpSettings | None = None, kafka: KafkaServe
     app = web.Application(middlewares=[_answer_problems], client_max_size=0)
     app[Api.KEY] = api
     app.on_response_prepare.append(_sign)
+    app.on_cleanup.append(_close_peers)
     operations = (*OPERATIONS, _describe_operation())
     for operation in operations:
         app.router.add_route(
             operation.method, operation.path, _route(api, operation), expect_handler=_expect(api, operation)
         )
     return app
+
+
+async def _close_peers(app: web.Application) -> None:
+    await app[Api.KEY].peers.close()
 
 
 async def _sign(request: web.Request, response: web.StreamResponse) -> None:

@@ -4,8 +4,9 @@ A verification may take hours and answers as it goes: NDJSON, a line per finding
 summary at the end. A stream without its summary did not finish.
 """
 
+import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import Final
 
@@ -23,16 +24,21 @@ from gateway.http.archive_schemas import (
     PartitionArchiveDocument,
     PlannedLine,
     ProgressLine,
+    ProposalDocument,
+    ProposalsConsidered,
     Restored,
     RestoredTopicDocument,
     SummaryLine,
     TopicArchive,
 )
+from gateway.http.forwarding import at_controller, at_leader
 from gateway.http.operation import JSON, NDJSON, Answer, Call, Document, Operation, json_response
-from gateway.http.parameters import INT32_MAX, INT64_MAX, TOPIC, Parameter, integer_schema, whole_number
+from gateway.http.parameters import INT32_MAX, INT64_MAX, PARTITION, TOPIC, Parameter, integer_schema, whole_number
 from gateway.http.problems import NO_ARCHIVE, Problem, as_problem, document
 from gateway.http.schemas import Reply
-from hot_tier.errors import NotLeader, TierlogError, UnknownPartition
+from hot_tier.cluster.model import BrokerInfo, Topic
+from hot_tier.errors import NoLeader, NotLeader, TierlogError, UnknownPartition
+from hot_tier.ids import NodeId
 
 MAX_SEGMENTS: Final = 10_000
 PROGRESS_S: Final = 1.0
@@ -78,11 +84,41 @@ async def get_topic_archive(call: Call) -> web.StreamResponse:
             where=topic.name,
             hint=f"The topic has the partitions 0 to {topic.partitions - 1}.",
         )
+    numbers = range(topic.partitions) if wanted is None else [wanted]
+    told = {} if call.alone else await _told_by_leaders(call, topic, numbers)
     partitions = []
-    for number in range(topic.partitions) if wanted is None else [wanted]:
+    for number in numbers:
+        if number in told:
+            partitions.append(told[number])
+            continue
         segments, following = await archive.segments(topic, number, call.values["offset"], call.values["limit"])
         partitions.append(PartitionArchiveDocument.of(archive.status(topic, number), segments, following))
     return json_response(TopicArchive(topic=topic.name, id=str(topic.id), bucket=archive.bucket, partitions=partitions))
+
+
+async def _told_by_leaders(call: Call, topic: Topic, numbers: Iterable[int]) -> dict[int, PartitionArchiveDocument]:
+    """Partitions that other brokers lead, by what these say; those of a broker that does not answer are missing."""
+    leaders: dict[NodeId, tuple[BrokerInfo, list[int]]] = {}
+    for number in numbers:
+        try:
+            leader = call.api.peers.leader(topic.name, number)
+        except NoLeader:
+            continue
+        if leader is not None:
+            leaders.setdefault(leader.id, (leader, []))[1].append(number)
+
+    async def ask(leader: BrokerInfo, of: list[int]) -> dict[int, PartitionArchiveDocument]:
+        try:
+            told = await call.api.peers.ask(leader, "GET", call.request.path, params=call.request.rel_url.query)
+        except (TierlogError, Problem):
+            return {}
+        found = {each["partition"]: each for each in told["partitions"]}
+        return {number: PartitionArchiveDocument.model_validate(found[number]) for number in of if number in found}
+
+    documents: dict[int, PartitionArchiveDocument] = {}
+    for part in await asyncio.gather(*(ask(*each) for each in leaders.values())):
+        documents |= part
+    return documents
 
 
 async def verify_archive(call: Call) -> web.StreamResponse:
@@ -130,7 +166,24 @@ async def verification_lines(first: VerifyEvent | None, events: AsyncIterator[Ve
 
 
 async def collect_garbage(call: Call) -> web.StreamResponse:
-    return json_response(GarbageCollected.of(await _archive(call.api).collect_garbage()))
+    """Each broker of what it leads."""
+    collected = await _archive(call.api).collect_garbage()
+    if not call.alone:
+        for broker, told in await call.api.view.everywhere("POST", call.request.path):
+            if isinstance(told, TierlogError | Problem):
+                collected.failed.append(f"broker {broker.id}: {told}")
+                continue
+            collected.removed += told["removed"]
+            collected.orphans += told["orphans"]
+            collected.of_deleted_topics += told["of_deleted_topics"]
+            collected.failed += told["failed"]
+    return json_response(GarbageCollected.of(collected))
+
+
+async def consider_proposals(call: Call) -> web.StreamResponse:
+    topic = call.api.node.image.topic(call.values["topic"])
+    considered = await _archive(call.api).consider_proposals(topic, call.values["partition"])
+    return json_response(ProposalsConsidered(proposals=[ProposalDocument.of(each) for each in considered]))
 
 
 async def restore_archive(call: Call) -> web.StreamResponse:
@@ -176,10 +229,24 @@ OPERATIONS: Final = (
         path="/api/v1/archive/gc",
         tag="archive",
         summary="Delete now what the archive no longer needs",
-        description="What this node would delete by itself in time: grace periods and ages hold.",
+        description="What the brokers would delete by themselves in time: grace periods and ages hold.",
         handler=collect_garbage,
         answers={200: Answer("How many objects went.", {JSON: GarbageCollected})},
         problems=(503,),
+    ),
+    Operation(
+        name="considerProposals",
+        method="POST",
+        path="/api/v1/topics/{topic}/partitions/{partition}/archive/proposals",
+        tag="archive",
+        summary="Publish or refuse now what a compaction proposes",
+        description="The partition's leader reads what was rewritten, compares it with the manifest, and publishes it. "
+        "Without being asked it looks as often as it looks for garbage.",
+        handler=consider_proposals,
+        place=at_leader,
+        parameters=(TOPIC, PARTITION),
+        answers={200: Answer("What became of each.", {JSON: ProposalsConsidered})},
+        problems=(404, 503),
     ),
     Operation(
         name="restoreArchive",
@@ -190,6 +257,7 @@ OPERATIONS: Final = (
         description="With their ids, settings, offsets, leader epochs and producers. Records that were never archived "
         "are not there; offsets go on where the archive ends.",
         handler=restore_archive,
+        place=at_controller,
         body=Document(ArchiveRestore),
         answers={200: Answer("They are served.", {JSON: Restored})},
         problems=(404, 409, 413, 415, 503),

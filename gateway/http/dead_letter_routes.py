@@ -5,6 +5,8 @@ from typing import Final
 from aiohttp import web
 
 from gateway.dead_letters import DeadLetter
+from gateway.http.cluster_view import Bounds
+from gateway.http.forwarding import at_leader_in_body
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, json_response
 from gateway.http.parameters import GROUP
 from gateway.http.read_routes import out_of_range
@@ -18,7 +20,7 @@ from gateway.http.schemas import (
     NewDeadLetter,
     NewFailure,
 )
-from hot_tier.errors import NotLeader, OffsetOutOfRange
+from hot_tier.errors import OffsetOutOfRange
 
 
 async def post_dead_letter(call: Call) -> web.StreamResponse:
@@ -28,7 +30,7 @@ async def post_dead_letter(call: Call) -> web.StreamResponse:
     try:
         letter = await call.api.dead_letters.dead_letter(call.values["group"], partition, asked.offset, asked.reason)
     except OffsetOutOfRange as error:
-        raise out_of_range(error, partition) from error
+        raise out_of_range(error, Bounds.of(partition)) from error
     return json_response(_shown(letter), 200 if letter.duplicate else 201)
 
 
@@ -41,7 +43,7 @@ async def post_failure(call: Call) -> web.StreamResponse:
             call.values["group"], partition, asked.offset, asked.reason, asked.max_deliveries
         )
     except OffsetOutOfRange as error:
-        raise out_of_range(error, partition) from error
+        raise out_of_range(error, Bounds.of(partition)) from error
     letter = counted.dead_letter
     return json_response(
         FailureCounted(
@@ -57,15 +59,12 @@ async def get_dead_letters(call: Call) -> web.StreamResponse:
     node, letters, group = call.api.node, call.api.dead_letters, call.values["group"]
     topics = []
     for source, topic in letters.topics.of_group(group):
+        bounds = await call.api.view.bounds(topic, range(topic.partitions))
         counts = []
-        for number in range(topic.partitions):
-            try:
-                partition = node.partitions.get(topic.name, number)
-            except NotLeader:
-                continue
-            counts.append(
-                DeadLetterCount(partition=number, count=partition.high_watermark - partition.log.log_start_offset)
-            )
+        for number, found in sorted(bounds.items()):
+            if not isinstance(found, Bounds):
+                raise found
+            counts.append(DeadLetterCount(partition=number, count=found.high_watermark - found.log_start_offset))
         topics.append(
             DeadLetterTopic(
                 topic=source,
@@ -106,6 +105,7 @@ OPERATIONS: Final = (
         summary="Set a record aside",
         description="Copies the record to `<topic>.<group>.dlq` with the reason and its origin in the headers, once.",
         handler=post_dead_letter,
+        place=at_leader_in_body,
         parameters=(GROUP,),
         body=Document(NewDeadLetter),
         answers={
@@ -122,6 +122,7 @@ OPERATIONS: Final = (
         summary="Count a failed delivery",
         description="The failure that reaches the limit sets the record aside.",
         handler=post_failure,
+        place=at_leader_in_body,
         parameters=(GROUP,),
         body=Document(NewFailure),
         answers={200: Answer("Counted.", {JSON: FailureCounted})},

@@ -165,6 +165,7 @@ def _http(api: "Api") -> Iterator[Metric]:
     yield _counter(
         "tierlog_http_throttled_seconds_total", "Delay of answers for quotas.", api.metrics.throttled_ms / 1000
     )
+    yield _counter("tierlog_http_forwarded_total", "Requests passed on to other brokers.", api.peers.forwarded)
     yield _gauge("tierlog_http_long_polls", "Reads that wait for records now.", api.metrics.long_polls)
     yield _gauge("tierlog_http_buffered_bytes", "Request bodies in memory now.", api.bodies.buffered_bytes)
     if api.server is not None:

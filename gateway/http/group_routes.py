@@ -11,10 +11,11 @@ from aiohttp import web
 
 from gateway.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE, assigned_partitions
 from gateway.coordinators.offsets_topic.values import CommittedOffset
-from gateway.fetch.reader import Isolation
-from gateway.http.api import Api
+from gateway.http.cluster_view import Bounds, Refusal
+from gateway.http.forwarding import at_coordinator, at_new_coordinator
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, json_response
 from gateway.http.parameters import GROUP, TOPIC_NAME_SCHEMA, Parameter, topic_name
+from gateway.http.problems import MOVED_ON, Problem
 from gateway.http.read_routes import out_of_range
 from gateway.http.schemas import (
     AssignedTopic,
@@ -28,28 +29,26 @@ from gateway.http.schemas import (
     NewCommit,
     OffsetReset,
 )
-from hot_tier.errors import NotLeader, OffsetOutOfRange, UnknownPartition, UnknownTopic
+from hot_tier.errors import OffsetOutOfRange, TierlogError
 from hot_tier.ids import PartitionId, TopicPartition
-from hot_tier.replication.partition import Partition
 
 OF_TOPIC: Final = Parameter("topic", "query", "Only offsets of this topic.", TOPIC_NAME_SCHEMA, topic_name)
 
 
 async def list_groups(call: Call) -> web.StreamResponse:
-    listed = sorted(call.api.node.groups.list_groups(), key=lambda each: each.group_id)
-    return json_response(
-        Groups(
-            groups=[
-                GroupSummary(
-                    group=each.group_id,
-                    state=each.state.value,
-                    protocol_type=each.protocol_type,
-                    members=each.members,
-                )
-                for each in listed
-            ]
+    """A broker that does not tell its groups is a refusal: a list without them would say that they are gone."""
+    groups = [
+        GroupSummary(
+            group=each.group_id, state=each.state.value, protocol_type=each.protocol_type, members=each.members
         )
-    )
+        for each in call.api.node.groups.list_groups()
+    ]
+    if not call.alone:
+        for _, told in await call.api.view.everywhere("GET", "/api/v1/consumer-groups"):
+            if isinstance(told, Problem | TierlogError):
+                raise told
+            groups += [GroupSummary.model_validate(each) for each in told["groups"]]
+    return json_response(Groups(groups=sorted(groups, key=lambda each: each.group)))
 
 
 async def describe_group(call: Call) -> web.StreamResponse:
@@ -84,58 +83,67 @@ async def delete_group(call: Call) -> web.StreamResponse:
 async def commit_offset(call: Call) -> web.StreamResponse:
     asked = call.body
     assert isinstance(asked, NewCommit)
-    partition = call.api.node.partitions.get(asked.topic, asked.partition)
-    if asked.offset > partition.log.log_end_offset:
-        refused = OffsetOutOfRange(f"offset {asked.offset} is beyond the end of the log", where=str(partition.tp))
-        raise out_of_range(refused, partition)
-    await call.api.node.groups.commit_offsets(call.values["group"], {partition.tp: (asked.offset, asked.metadata)})
+    groups, group = call.api.node.groups, call.values["group"]
+    tp = TopicPartition(asked.topic, PartitionId(asked.partition))
+    if not call.alone:
+        bounds = await call.api.view.bounds_of(tp)
+        if asked.offset > bounds.log_end_offset:
+            refused = OffsetOutOfRange(f"offset {asked.offset} is beyond the end of the log", where=str(tp))
+            raise out_of_range(refused, bounds)
+    if "expected_offset" not in asked.model_fields_set:
+        await groups.commit_offsets(group, {tp: (asked.offset, asked.metadata)})
+    elif not await groups.move_offset(group, tp, asked.expected_offset, asked.offset):
+        raise Problem(MOVED_ON, f"the committed offset of {tp} is not {asked.expected_offset}, or is being changed")
     return json_response(Committed())
 
 
 async def get_offsets(call: Call) -> web.StreamResponse:
-    return json_response(_offsets(call.api, call.values["group"], call.values["topic"]))
+    return json_response(await _offsets(call, call.values["topic"]))
 
 
 async def reset_offsets(call: Call) -> web.StreamResponse:
     asked = call.body
     assert isinstance(asked, OffsetReset)
-    api, group = call.api, call.values["group"]
-    topic = api.node.image.topic(asked.topic)
+    api, topic = call.api, call.api.node.image.topic(asked.topic)
     numbers = range(topic.partitions) if asked.partition is None else (asked.partition,)
+    bounds = await api.view.bounds(topic, numbers)
     targets = {}
     for number in numbers:
-        partition = api.node.partitions.get(topic.name, number)
-        targets[partition.tp] = (await _reset_target(api, partition, asked.to), "")
-    await api.node.groups.commit_offsets(group, targets)
-    return json_response(_offsets(api, group, topic.name))
+        found, tp = bounds[number], TopicPartition(topic.name, PartitionId(number))
+        if not isinstance(found, Bounds):
+            raise found
+        if isinstance(asked.to, int):
+            target = await api.view.offset_at(tp, asked.to)
+        else:
+            target = found.log_start_offset if asked.to == "earliest" else found.last_stable_offset
+        targets[tp] = (target, "")
+    await api.node.groups.commit_offsets(call.values["group"], targets)
+    return json_response(await _offsets(call, topic.name))
 
 
-async def _reset_target(api: Api, partition: Partition, to: int | str) -> int:
-    if to == "earliest":
-        return partition.log.log_start_offset
-    if isinstance(to, int):
-        found = await api.node.reader.offset_for_timestamp(partition, to, Isolation.READ_COMMITTED)
-        if found is not None:
-            return found.offset
-    return partition.last_stable_offset
-
-
-def _offsets(api: Api, group: str, topic: str | None) -> GroupOffsets:
-    committed = api.node.groups.fetch_offsets(group)
-    shown = [_offset(api, tp, committed[tp]) for tp in sorted(committed) if topic is None or tp.topic == topic]
+async def _offsets(call: Call, of_topic: str | None) -> GroupOffsets:
+    group, image = call.values["group"], call.api.node.image
+    committed = call.api.node.groups.fetch_offsets(group)
+    chosen = {tp: committed[tp] for tp in sorted(committed) if of_topic is None or tp.topic == of_topic}
+    by_topic: dict[str, list[int]] = {}
+    for tp in chosen:
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
+    bounds: dict[str, dict[int, Bounds | Refusal]] = {}
+    for name, numbers in by_topic.items():
+        topic = image.find_topic(name)
+        bounds[name] = {} if topic is None else await call.api.view.bounds(topic, numbers, alone=call.alone)
+    shown = [_offset(tp, held, bounds[tp.topic].get(tp.partition)) for tp, held in chosen.items()]
     return GroupOffsets(group=group, offsets=shown, lag=sum(each.lag or 0 for each in shown))
 
 
-def _offset(api: Api, tp: TopicPartition, committed: CommittedOffset) -> GroupOffset:
-    measured: Mapping[str, int | None]
-    try:
-        partition = api.node.partitions.get(tp.topic, tp.partition)
-        start, end = partition.log.log_start_offset, partition.high_watermark
+def _offset(tp: TopicPartition, committed: CommittedOffset, bounds: Bounds | Refusal | None) -> GroupOffset:
+    """The lag is null where the partition's leader does not tell its bounds now."""
+    measured: Mapping[str, int | None] = {"log_start_offset": None, "high_watermark": None, "lag": None}
+    if isinstance(bounds, Bounds):
+        start, end = bounds.log_start_offset, bounds.high_watermark
         # Where it would go on: behind what retention took.
         lag = max(0, end - max(start, committed.offset))
         measured = {"log_start_offset": start, "high_watermark": end, "lag": lag}
-    except (NotLeader, UnknownTopic, UnknownPartition):
-        measured = {"log_start_offset": None, "high_watermark": None, "lag": None}
     return GroupOffset(
         topic=tp.topic,
         partition=tp.partition,
@@ -163,7 +171,7 @@ OPERATIONS: Final = (
         tag="groups",
         summary="List consumer groups",
         handler=list_groups,
-        answers={200: Answer("The groups that this node coordinates, by name.", {JSON: Groups})},
+        answers={200: Answer("The groups of all brokers, by name.", {JSON: Groups})},
     ),
     Operation(
         name="describeGroup",
@@ -172,6 +180,7 @@ OPERATIONS: Final = (
         tag="groups",
         summary="Describe a group and its members",
         handler=describe_group,
+        place=at_coordinator,
         parameters=(GROUP,),
         answers={200: Answer("The group.", {JSON: GroupDescription})},
         problems=(404, 503),
@@ -183,6 +192,7 @@ OPERATIONS: Final = (
         tag="groups",
         summary="Delete a group without members, and its offsets",
         handler=delete_group,
+        place=at_coordinator,
         parameters=(GROUP,),
         answers={204: Answer("It is gone.")},
         problems=(404, 409, 503),
@@ -194,6 +204,7 @@ OPERATIONS: Final = (
         tag="groups",
         summary="Commit the offset to read next",
         handler=commit_offset,
+        place=at_new_coordinator,
         parameters=(GROUP,),
         body=Document(NewCommit),
         answers={200: Answer("It is stored.", {JSON: Committed})},
@@ -206,6 +217,7 @@ OPERATIONS: Final = (
         tag="groups",
         summary="Committed offsets and lag",
         handler=get_offsets,
+        place=at_coordinator,
         parameters=(GROUP, OF_TOPIC),
         answers={200: Answer("None for a group that has committed nothing.", {JSON: GroupOffsets})},
         problems=(503,),
@@ -218,6 +230,7 @@ OPERATIONS: Final = (
         summary="Move a group to the earliest or latest record, or to a time",
         description="To a time: the first record with that timestamp or a later one, or the end if there is none.",
         handler=reset_offsets,
+        place=at_new_coordinator,
         parameters=(GROUP,),
         body=Document(OffsetReset),
         answers={200: Answer("The group's offsets of this topic.", {JSON: GroupOffsets})},

@@ -1,7 +1,8 @@
 """An operation of the API: address, parameters, body, answers, handler. The route table and /openapi.json are
 both made from these and from nothing else, so that the document cannot promise what the server does not do.
 
-`Operation.run` reads the parameters and the body, and only then calls the handler: a handler sees valid values.
+`Operation.run` reads the parameters and the body, and only then calls the handler: a handler sees valid values. An
+operation with a `place` is done by the broker that is there; others pass it on.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
+from gateway.http.forwarding import Place, relay
 from gateway.http.parameters import Parameter, read_parameters
 from gateway.http.problems import BAD_DOCUMENT, BAD_JSON, WRONG_MEDIA_TYPE, Problem
 from gateway.off_loop import off_loop
@@ -37,6 +39,12 @@ class Call:
     values: dict[str, Any]
     body: Any
     """bytes for a raw body, the model for a document, None without a body."""
+    raw: bytes | None = None
+    """The body as it came."""
+    forwarded: bool = False
+    """Another broker has passed it on: it is done here or refused."""
+    alone: bool = False
+    """Another broker asks for what this one has itself."""
 
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
@@ -80,22 +88,30 @@ class Operation:
     parameters: tuple[Parameter, ...] = ()
     body: RawBody | Document | None = None
     description: str = ""
+    place: Place | None = None
+    """Which broker does it, if not any."""
 
     async def run(self, api: "Api", request: web.Request) -> web.StreamResponse:
-        values = read_parameters(request, self.parameters)
+        call = Call(api, request, read_parameters(request, self.parameters), None)
         shape = self.body
         if shape is None:
-            return await self.handler(Call(api, request, values, None))
+            return await self._run_at_place(call)
         if isinstance(shape, Document):
             _check_media_type(request)
         raw = await api.bodies.read(request, getattr(api.settings, shape.limit))
         try:
-            body: Any = raw
+            call.raw = call.body = raw
             if isinstance(shape, Document):
-                body = await off_loop(len(raw) // RECORD_BYTES, read_document, shape.model, raw)
-            return await self.handler(Call(api, request, values, body))
+                call.body = await off_loop(len(raw) // RECORD_BYTES, read_document, shape.model, raw)
+            return await self._run_at_place(call)
         finally:
             api.bodies.release(len(raw))
+
+    async def _run_at_place(self, call: Call) -> web.StreamResponse:
+        call.forwarded, call.alone = await call.api.peers.admit(call.request)
+        if self.place is not None and (broker := await self.place(call)) is not None:
+            return await relay(call, broker)
+        return await self.handler(call)
 
 
 def _check_media_type(request: web.Request) -> None:

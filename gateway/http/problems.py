@@ -87,12 +87,17 @@ BAD_EXPECTATION: Final = Kind(
     417, "bad-expectation", "The expectation cannot be met", "Leave `Expect` out, or send `Expect: 100-continue`."
 )
 OVERLOADED: Final = Kind(503, "overloaded", "Too much at once", "Try again after the time in `Retry-After`.")
+MOVED_ON: Final = Kind(
+    409, "offset-moved", "The committed offset is another one", "Read the committed offset again, and decide anew."
+)
 NO_ARCHIVE: Final = Kind(409, "no-archive", "This node has no archive", "Start it with `tierlog serve --bucket URL`.")
 NOT_READY: Final = Kind(503, "not-ready", "The node cannot serve yet", "Try again shortly.")
 STOPPING: Final = Kind(503, "stopping", "The node is stopping", "Try again on another node, or shortly.")
 INTERNAL: Final = Kind(
     500, "internal-error", "Something failed inside", "Try again; if it stays, look into the node's log at this time."
 )
+
+_MEMBERS: Final = frozenset({"type", "title", "status", "detail", "instance", "hint"})
 
 RETRY: Final = "Try again; the same request may succeed."
 
@@ -156,12 +161,29 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
             409, "invalid-config", "These settings cannot be used together", "Correct the setting that `detail` names."
         ),
         errors.NotLeader: Kind(503, "not-leader", "Another broker leads this partition", RETRY),
+        errors.NoLeader: Kind(503, "no-leader", "Nobody leads this partition now", RETRY),
+        errors.BrokerUnreachable: Kind(503, "broker-unreachable", "Another broker does not answer", RETRY),
+        errors.OutcomeUnknown: Kind(
+            503,
+            "outcome-unknown",
+            "It may have been done, or not",
+            "Look before you try again: done again, it may be there twice.",
+        ),
+        errors.StaleBrokerEpoch: Kind(503, "leadership-changed", "The broker has registered anew", RETRY),
+        errors.OffsetArchived: Kind(503, "leadership-changed", "The records are in the bucket alone", RETRY),
         errors.FencedLeaderEpoch: Kind(503, "leadership-changed", "The partition's leader has changed", RETRY),
         errors.UnknownLeaderEpoch: Kind(503, "leadership-changed", "The partition's leader has changed", RETRY),
         errors.OffsetNotAvailable: Kind(503, "leadership-changed", "The partition's leader has just changed", RETRY),
         errors.NotEnoughReplicas: Kind(
             503, "not-enough-replicas", "Too few replicas are in sync", "Try again once more brokers are up."
         ),
+        errors.DataLost: Kind(
+            503,
+            "data-lost",
+            "The only copy of the partition is gone",
+            "Have an operator bring the data directory back, or allow an unclean election.",
+        ),
+        errors.NodeIdTaken: Kind(503, "node-id-taken", "Two brokers have one number", "Give each its own node id."),
         errors.StorageFailure: Kind(
             503, "storage-failure", "The disk failed", "Have an operator look at the node's disk."
         ),
@@ -194,6 +216,9 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
         ),
         cold.CorruptObject: Kind(
             503, "corrupt-archive", "Archived records are damaged", "`tierlog archive verify` shows what is damaged."
+        ),
+        cold.ReplacementRefused: Kind(
+            409, "replacement-refused", "Rewritten segments do not fit the archive", "Run the job again."
         ),
         cold.ManifestFenced: Kind(503, "leadership-changed", "The partition's leader has changed", RETRY),
         groups.CoordinatorLoading: Kind(503, "coordinator-loading", "Group offsets are being read back", RETRY),
@@ -248,6 +273,15 @@ def document(problem: Problem, instance: str) -> dict[str, Any]:
         "hint": problem.hint,
         **problem.extra,
     }
+
+
+def from_document(status: int, said: Any) -> Problem:
+    """A refusal that another broker has made, in its words."""
+    told = said if isinstance(said, dict) else {}
+    name = str(told.get("type", "")).removeprefix(TYPE_PREFIX) or INTERNAL.name
+    kind = Kind(status, name, str(told.get("title", INTERNAL.title)), str(told.get("hint", INTERNAL.hint)))
+    extra = {member: value for member, value in told.items() if member not in _MEMBERS}
+    return Problem(kind, str(told.get("detail", f"another broker answered {status}")), extra=extra)
 
 
 def respond(problem: Problem, instance: str) -> web.Response:

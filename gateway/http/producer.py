@@ -19,7 +19,7 @@ from gateway.http.partitioner import StickySpread, partition_for_key
 from gateway.node import Node
 from gateway.off_loop import off_loop
 from hot_tier.cluster.model import Topic
-from hot_tier.errors import BatchTooLarge, InvalidRecord, TierlogError
+from hot_tier.errors import BatchTooLarge, InvalidRecord, NotLeader, OutcomeUnknown, TierlogError
 from hot_tier.ids import Offset, PartitionId
 from hot_tier.record.batch import HEADER_BYTES
 from hot_tier.record.columns import HEADERS_TYPE, RecordColumns, encode_batch
@@ -124,7 +124,8 @@ class Producer:
             if ends and (committed := target.when_committed(ends[-1])) is not None:
                 await committed
         except TierlogError as error:
-            return [error] * len(records)
+            failure = _not_committed(error)
+            return [failure if isinstance(outcome, Stored) else outcome for outcome in outcomes]
         return outcomes
 
     def _lane(self, partition: Partition) -> _Lane:
@@ -174,7 +175,7 @@ class Producer:
             lane.in_flight -= 1
             failure = asyncio.CancelledError() if future.cancelled() else future.exception()
             if isinstance(failure, TierlogError):
-                self._finish(lane, batch, [failure] * len(batch.records))
+                self._finish(lane, batch, [_not_committed(failure)] * len(batch.records))
             elif failure is not None:
                 batch.answered.set_exception(failure)
                 self._leave(lane)
@@ -221,6 +222,13 @@ class Producer:
             Stored(number, appended.base_offset + index, stamped if stamped >= 0 else record.timestamp)
             for index, record in enumerate(records)
         ], appended.end_offset
+
+
+def _not_committed(error: TierlogError) -> TierlogError:
+    """Of what is written here. If another broker leads now, it decides whether that is there."""
+    if not isinstance(error, NotLeader):
+        return error
+    return OutcomeUnknown(f"written, and then another broker took over: {error.what}", where=error.where)
 
 
 def _encode(records: Sequence[NewRecord]) -> bytearray:

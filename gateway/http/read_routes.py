@@ -22,6 +22,8 @@ from cold_tier.errors import CorruptObject
 from gateway.dead_letters import Delivery
 from gateway.fetch.reader import Isolation
 from gateway.http.api import Api
+from gateway.http.cluster_view import Bounds
+from gateway.http.forwarding import at_leader
 from gateway.http.message_codec import ArrowWriter, NdjsonWriter, message
 from gateway.http.operation import ARROW_STREAM, JSON, NDJSON, Answer, Call, Operation
 from gateway.http.parameters import (
@@ -145,7 +147,7 @@ async def get_messages(call: Call) -> web.StreamResponse:
     try:
         found = await _find_records(api, read, read.limit if media == JSON else 1, wait_ms)
     except OffsetOutOfRange as error:
-        raise out_of_range(error, read.partition) from error
+        raise out_of_range(error, Bounds.of(read.partition)) from error
     if media == JSON:
         return await _answer_json(api, read, found)
     return await _answer_stream(api, read, found, call.request, media)
@@ -173,23 +175,22 @@ def choose_media(accept: str) -> str:
     return chosen
 
 
-def out_of_range(error: OffsetOutOfRange, partition: Partition) -> Problem:
+def out_of_range(error: OffsetOutOfRange, bounds: Bounds) -> Problem:
     """With the offsets that are in range; the hint names them."""
-    bounds = {"earliest_offset": partition.log.log_start_offset, "latest_offset": partition.last_stable_offset}
-    return Problem(kind_of(error), f"{error.where}: {error.what}", extra=bounds)
+    extra = {"earliest_offset": bounds.log_start_offset, "latest_offset": bounds.last_stable_offset}
+    return Problem(kind_of(error), f"{error.where}: {error.what}", extra=extra)
 
 
 async def _find_start(api: Api, read: Read, offset: int | str | None, from_ms: int | None) -> None:
     partition = read.partition
     earliest, latest = partition.log.log_start_offset, partition.last_stable_offset
     if read.group is not None:
-        read.start = api.dead_letters.group_position(read.group, partition)
+        read.start = await api.dead_letters.group_position(read.group, partition)
         return
     if isinstance(offset, int):
         if not earliest <= offset <= partition.log.log_end_offset:
-            raise out_of_range(
-                OffsetOutOfRange(f"offset {offset} is not in the log", where=str(partition.tp)), partition
-            )
+            refused = OffsetOutOfRange(f"offset {offset} is not in the log", where=str(partition.tp))
+            raise out_of_range(refused, Bounds.of(partition))
         read.start = offset
     else:
         read.start = latest if offset == "latest" else earliest
@@ -212,7 +213,7 @@ async def _find_records(api: Api, read: Read, limit: int, wait_ms: int) -> Found
                 first = found.records[0].offset
                 decision = await api.dead_letters.before_delivery(read.group, partition, first)
                 if decision is Delivery.MOVED_ON:
-                    read.start = api.dead_letters.group_position(read.group, partition)
+                    read.start = await api.dead_letters.group_position(read.group, partition)
                     continue
                 if decision is Delivery.ALONE:
                     read.limit = 1
@@ -335,6 +336,7 @@ OPERATIONS: Final = (
         description="With `Accept: application/x-ndjson` or `application/vnd.apache.arrow.stream` the messages are "
         "streamed; read on from the last offset + 1.",
         handler=get_messages,
+        place=at_leader,
         parameters=(TOPIC, PARTITION, OFFSET, LIMIT, FROM, TO, WAIT, MAX_BYTES, AS_GROUP, CLIENT_ID),
         answers={
             200: Answer(

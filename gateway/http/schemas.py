@@ -228,6 +228,9 @@ class NewCommit(Request):
     partition: PartitionNumber
     offset: OffsetNumber = Field(description="The offset to read next.")
     metadata: str = Field(default="", max_length=4096)
+    expected_offset: OffsetNumber | None = Field(
+        default=None, description="If given: commit only if this is the committed offset now; null: there is none."
+    )
 
 
 class Committed(Reply):

@@ -5,7 +5,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.http.api import Api
+from gateway.http.cluster_view import Bounds, Refusal
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, json_response
 from gateway.http.parameters import TOPIC
 from gateway.http.schemas import (
@@ -20,7 +20,7 @@ from gateway.http.schemas import (
 from hot_tier.cluster.admin import DEFAULT
 from hot_tier.cluster.configs import ConfigChange, ConfigOperation
 from hot_tier.cluster.model import NO_NODE, PartitionState, Topic
-from hot_tier.errors import InvalidConfig, NotLeader
+from hot_tier.errors import InvalidConfig
 from hot_tier.log.config import describe_topic_config
 
 
@@ -36,7 +36,7 @@ async def create_topic(call: Call) -> web.StreamResponse:
     )
     _check_writable(await admin.create_topic(*wanted, validate_only=True), asked.config)
     topic = await admin.create_topic(*wanted)
-    return json_response(describe(call.api, topic), 201, {"Location": f"/api/v1/topics/{topic.name}"})
+    return json_response(await describe(call, topic), 201, {"Location": f"/api/v1/topics/{topic.name}"})
 
 
 async def list_topics(call: Call) -> web.StreamResponse:
@@ -58,7 +58,7 @@ async def list_topics(call: Call) -> web.StreamResponse:
 
 
 async def describe_topic(call: Call) -> web.StreamResponse:
-    return json_response(describe(call.api, call.api.node.image.topic(call.values["topic"])))
+    return json_response(await describe(call, call.api.node.image.topic(call.values["topic"])))
 
 
 async def change_topic(call: Call) -> web.StreamResponse:
@@ -80,7 +80,7 @@ async def change_topic(call: Call) -> web.StreamResponse:
         topic = await admin.alter_config(name, changes)
     if grow and asked.partitions is not None:
         topic = await admin.add_partitions(name, asked.partitions)
-    return json_response(describe(call.api, topic))
+    return json_response(await describe(call, topic))
 
 
 def _check_writable(topic: Topic, config: Mapping[str, str | None]) -> None:
@@ -100,9 +100,10 @@ async def delete_topic(call: Call) -> web.StreamResponse:
     return web.Response(status=204)
 
 
-def describe(api: Api, topic: Topic) -> TopicDescription:
-    node = api.node
+async def describe(call: Call, topic: Topic) -> TopicDescription:
+    node = call.api.node
     settings = describe_topic_config(node.partitions.config(topic), topic.config)
+    bounds = await call.api.view.bounds(topic, range(topic.partitions), alone=call.alone)
     return TopicDescription(
         name=topic.name,
         id=str(topic.id),
@@ -110,35 +111,15 @@ def describe(api: Api, topic: Topic) -> TopicDescription:
         created_ms=topic.created_ms,
         replication_factor=topic.replication_factor,
         partitions=[
-            _partition(api, topic, index, state) for index, state in enumerate(node.image.partition_states(topic))
+            _partition(index, state, bounds[index]) for index, state in enumerate(node.image.partition_states(topic))
         ],
         config={each.name: SettingDescription(value=each.value, source=each.source) for each in settings},
     )
 
 
-def _partition(api: Api, topic: Topic, index: int, state: PartitionState) -> PartitionDescription:
-    try:
-        partition = api.node.partitions.get(topic.name, index)
-        log = partition.log
-        measured: dict[str, int | None] = {
-            "log_start_offset": log.log_start_offset,
-            "high_watermark": partition.high_watermark,
-            "last_stable_offset": partition.last_stable_offset,
-            "log_end_offset": log.log_end_offset,
-            "size_bytes": log.size_bytes,
-            "segments": log.segment_count,
-        }
-    except NotLeader:
-        measured = dict.fromkeys(
-            (
-                "log_start_offset",
-                "high_watermark",
-                "last_stable_offset",
-                "log_end_offset",
-                "size_bytes",
-                "segments",
-            )
-        )
+def _partition(index: int, state: PartitionState, bounds: Bounds | Refusal) -> PartitionDescription:
+    """Offsets and sizes are null where the leader does not tell them now."""
+    measured = bounds._asdict() if isinstance(bounds, Bounds) else dict.fromkeys(Bounds._fields)
     return PartitionDescription(
         partition=index,
         leader=None if state.leader == NO_NODE else state.leader,

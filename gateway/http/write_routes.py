@@ -6,13 +6,15 @@ type: many messages have an address of their own.
 
 import asyncio
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import orjson
 from aiohttp import web
 
 from gateway.http.api import Api
+from gateway.http.batch_forwarding import forward_batch
+from gateway.http.forwarding import relay
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, RawBody
 from gateway.http.parameters import CLIENT_ID, INT32_MAX, TOPIC, Parameter, integer_schema, whole_number
 from gateway.http.partitioner import partition_for_key
@@ -21,8 +23,9 @@ from gateway.http.producer import Outcome, Stored
 from gateway.http.schemas import BatchResults, NewHeader, NewMessage, NewMessages
 from gateway.http.schemas import Stored as StoredDocument
 from gateway.off_loop import off_loop
-from hot_tier.cluster.model import Topic
-from hot_tier.errors import InvalidRecord, TierlogError, UnknownPartition
+from hot_tier.cluster.model import BrokerInfo, Topic
+from hot_tier.errors import InvalidRecord, NoLeader, TierlogError, UnknownPartition
+from hot_tier.ids import NodeId
 from hot_tier.record.records import NewRecord
 
 RECORD_HEADER_PREFIX: Final = b"x-header-"
@@ -52,6 +55,8 @@ async def post_message(call: Call) -> web.StreamResponse:
         partition = api.producer.choose_partition(topic, key)
     else:
         _check_partition(topic, partition)
+    if (leader := api.peers.leader(topic.name, partition)) is not None:
+        return await relay(call, leader, {"partition": str(partition)})
     record = NewRecord(api.node.clock(), key, call.body, _record_headers(call.request))
     stored = await api.producer.send(topic, partition, record)
     await _pause(api, values["X-Client-Id"], len(call.body))
@@ -69,26 +74,54 @@ async def post_messages(call: Call) -> web.StreamResponse:
         if partition is None:
             partition = api.producer.choose_partition(topic, None)
         by_partition.setdefault(partition, []).append(index)
-    sent = await asyncio.gather(
-        *(
-            api.producer.send_all(topic, partition, [records[index] for index in indexes])
-            for partition, indexes in by_partition.items()
-        ),
-        return_exceptions=True,
-    )
     outcomes: list[Any] = [None] * len(records)
-    for indexes, result in zip(by_partition.values(), sent, strict=True):
-        if isinstance(result, BaseException) and not isinstance(result, TierlogError):
-            raise result
-        each = [result] * len(indexes) if isinstance(result, TierlogError) else result
-        for index, outcome in zip(indexes, each, strict=True):
+
+    async def send_here(partition: int, indexes: list[int]) -> None:
+        try:
+            sent = await api.producer.send_all(topic, partition, [records[index] for index in indexes])
+        except TierlogError as error:
+            sent = [error] * len(indexes)
+        for index, outcome in zip(indexes, sent, strict=True):
             outcomes[index] = outcome
-    await _pause(api, call.values["X-Client-Id"], call.request.content_length or 0)
-    refused = [outcome for outcome in outcomes if isinstance(outcome, TierlogError)]
+
+    here, elsewhere = _by_leader(api, topic, by_partition, call.forwarded)
+    await asyncio.gather(
+        *(send_here(partition, by_partition[partition]) for partition in here),
+        *(
+            forward_batch(
+                call, leader, [(index, number) for number in numbers for index in by_partition[number]], outcomes
+            )
+            for leader, numbers in elsewhere
+        ),
+    )
+    stored_here = sum(len(by_partition[partition]) for partition in here)
+    await _pause(api, call.values["X-Client-Id"], len(call.raw or b"") * stored_here // len(records))
+    refused = [outcome for outcome in outcomes if isinstance(outcome, TierlogError | Problem)]
     if len(refused) == len(outcomes):
         raise refused[0].with_traceback(None)
     body = await off_loop(len(outcomes), _results, topic, outcomes, call.request.path)
     return web.Response(status=207 if refused else 200, body=body, content_type=JSON)
+
+
+def _by_leader(
+    api: Api, topic: Topic, partitions: Iterable[int], forwarded: bool
+) -> tuple[list[int], list[tuple[BrokerInfo, list[int]]]]:
+    """The partitions to write here, and those of each other broker.
+
+    Those that nobody leads, and those of a request from another broker, are tried here, where they are refused.
+    """
+    here: list[int] = []
+    elsewhere: dict[NodeId, tuple[BrokerInfo, list[int]]] = {}
+    for partition in partitions:
+        try:
+            leader = None if forwarded else api.peers.leader(topic.name, partition)
+        except NoLeader:
+            leader = None
+        if leader is None:
+            here.append(partition)
+        else:
+            elsewhere.setdefault(leader.id, (leader, []))[1].append(partition)
+    return here, list(elsewhere.values())
 
 
 def _place(messages: Sequence[NewMessage], topic: Topic, now_ms: int) -> list[tuple[int | None, NewRecord]]:
@@ -105,11 +138,13 @@ def _place(messages: Sequence[NewMessage], topic: Topic, now_ms: int) -> list[tu
     return placed
 
 
-def _results(topic: Topic, outcomes: Sequence[Outcome], instance: str) -> bytes:
+def _refusal(outcome: Problem | TierlogError, instance: str) -> dict[str, Any]:
+    return document(outcome if isinstance(outcome, Problem) else as_problem(outcome), instance)
+
+
+def _results(topic: Topic, outcomes: Sequence[Outcome | Problem], instance: str) -> bytes:
     results = [
-        {"error": document(as_problem(outcome), instance)}
-        if isinstance(outcome, TierlogError)
-        else _stored(topic, outcome)
+        _stored(topic, outcome) if isinstance(outcome, Stored) else {"error": _refusal(outcome, instance)}
         for outcome in outcomes
     ]
     return orjson.dumps({"results": results})

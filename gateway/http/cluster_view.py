@@ -1,0 +1,167 @@
+"""Partitions and groups as handlers need to know them, wherever they are: asked of this node's parts, or of the broker
+that has them.
+
+One request per broker and question, all at once; an answer is as of the moment it was given. What cannot be learnt is a
+refusal, never a guess.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import orjson
+
+from gateway.coordinators.errors import NotCoordinator
+from gateway.fetch.reader import Isolation
+from gateway.http.peers import Peers
+from gateway.http.problems import Problem
+from gateway.http.remote_partition import RemotePartition
+from gateway.node import Node
+from hot_tier.cluster.model import BrokerInfo, Topic
+from hot_tier.errors import NotLeader, TierlogError
+from hot_tier.ids import PartitionId, TopicPartition
+from hot_tier.replication.partition import Partition
+
+Refusal = Problem | TierlogError
+"""Why something is not known or not done: decided here, or told by another broker."""
+
+CONFLICT: Final = 409
+
+
+class Bounds(NamedTuple):
+    """A partition's offsets and size at its leader."""
+
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_end_offset: int
+    size_bytes: int
+    segments: int
+
+    @classmethod
+    def of(cls, partition: Partition) -> "Bounds":
+        log = partition.log
+        return cls(
+            log.log_start_offset,
+            partition.high_watermark,
+            partition.last_stable_offset,
+            log.log_end_offset,
+            log.size_bytes,
+            log.segment_count,
+        )
+
+
+class ClusterView:
+    def __init__(self, node: Node, peers: Peers) -> None:
+        self._node = node
+        self._peers = peers
+
+    # Partitions
+
+    async def bounds(self, topic: Topic, numbers: Iterable[int], *, alone: bool = False) -> dict[int, Bounds | Refusal]:
+        """Of these partitions; with `alone`, of those that are led here."""
+        found: dict[int, Bounds | Refusal] = {}
+        elsewhere: dict[int, tuple[BrokerInfo, list[int]]] = {}
+        for number in numbers:
+            try:
+                leader = self._peers.leader(topic.name, number)
+                if leader is None:
+                    found[number] = Bounds.of(self._node.partitions.get(topic.name, number))
+                elif alone:
+                    found[number] = NotLeader(f"broker {leader.id} leads this partition")
+                else:
+                    elsewhere.setdefault(leader.id, (leader, []))[1].append(number)
+            except TierlogError as error:
+                found[number] = error
+        if elsewhere:
+            for part in await asyncio.gather(*(self._bounds_at(topic, *each) for each in elsewhere.values())):
+                found |= part
+        return found
+
+    async def bounds_of(self, tp: TopicPartition) -> Bounds:
+        found = (await self.bounds(self._node.image.topic(tp.topic), [tp.partition]))[tp.partition]
+        if isinstance(found, Bounds):
+            return found
+        raise found
+
+    async def _bounds_at(self, topic: Topic, leader: BrokerInfo, numbers: Sequence[int]) -> dict[int, Bounds | Refusal]:
+        try:
+            told = await self._peers.ask(leader, "GET", f"/api/v1/topics/{topic.name}")
+        except (TierlogError, Problem) as refusal:
+            return dict.fromkeys(numbers, refusal)
+        known = {each["partition"]: each for each in told["partitions"] if each["log_end_offset"] is not None}
+        return {
+            number: Bounds(*(known[number][field] for field in Bounds._fields))
+            if number in known
+            else NotLeader(f"broker {leader.id} does not lead this partition any more", where=f"{topic.name}-{number}")
+            for number in numbers
+        }
+
+    async def offset_at(self, tp: TopicPartition, time_ms: int) -> int:
+        """Of the first record at or after a time; where there is none, the end of what may be read."""
+        leader = self._peers.leader(*tp)
+        if leader is None:
+            partition = self._node.partitions.get(*tp)
+            found = await self._node.reader.offset_for_timestamp(partition, time_ms, Isolation.READ_COMMITTED)
+            return partition.last_stable_offset if found is None else found.offset
+        path = f"/api/v1/topics/{tp.topic}/partitions/{tp.partition}/messages"
+        told = await self._peers.ask(leader, "GET", path, params={"from": str(time_ms), "limit": "1"})
+        messages = told["messages"]
+        return int(messages[0]["offset"] if messages else told["next_offset"])
+
+    def led_elsewhere(self, topic: str, partition: int) -> RemotePartition | None:
+        leader = self._peers.leader(topic, partition)
+        return (
+            None
+            if leader is None
+            else RemotePartition(self._peers, leader, TopicPartition(topic, PartitionId(partition)))
+        )
+
+    # Groups
+
+    async def committed(self, group: str, tp: TopicPartition) -> int | None:
+        """Where the group has committed to read next; None where it has not."""
+        coordinator = self._coordinator(group)
+        if coordinator is None:
+            held = self._node.groups.fetch_offsets(group).get(tp)
+            return None if held is None else held.offset
+        told = await self._peers.ask(coordinator, "GET", _offsets_path(group), params={"topic": tp.topic})
+        return next((int(each["offset"]) for each in told["offsets"] if each["partition"] == tp.partition), None)
+
+    async def move_offset(self, group: str, tp: TopicPartition, expected: int | None, offset: int) -> bool:
+        """Commit for a group without members, only if nobody else has since it stood at `expected`."""
+        broker = await self._node.groups.find(group)
+        coordinator = self._peers.registered(broker.id, group)
+        if coordinator is None:
+            return await self._node.groups.move_offset(group, tp, expected, offset)
+        document = {"topic": tp.topic, "partition": tp.partition, "offset": offset, "expected_offset": expected}
+        try:
+            await self._peers.ask(coordinator, "POST", _offsets_path(group), data=orjson.dumps(document))
+        except Problem as refused:
+            if refused.kind.status != CONFLICT:
+                raise NotCoordinator(refused.detail, where=group) from refused
+            return False
+        return True
+
+    def _coordinator(self, group: str) -> BrokerInfo | None:
+        node_id = self._node.groups.find_existing(group)
+        return None if node_id is None else self._peers.registered(node_id, group)
+
+    # All brokers
+
+    async def everywhere(self, method: str, path: str) -> list[tuple[BrokerInfo, Any | Refusal]]:
+        """What each of the other brokers says for itself."""
+        others = [broker for broker in self._node.image.brokers() if broker.id != self._node.node_id]
+
+        async def ask(broker: BrokerInfo) -> Any | Refusal:
+            try:
+                return await self._peers.ask(broker, method, path)
+            except (TierlogError, Problem) as refusal:
+                return refusal
+
+        return list(zip(others, await asyncio.gather(*map(ask, others)), strict=True))
+
+
+def _offsets_path(group: str) -> str:
+    return f"/api/v1/consumer-groups/{quote(group, safe='')}/offsets"

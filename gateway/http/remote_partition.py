@@ -1,0 +1,75 @@
+"""One partition that another broker leads, read from its start and written to through that broker.
+
+For the copies of dead-lettered records, which lie at a partition of their own: few records, seldom asked for.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+import orjson
+
+from gateway.http.peers import Peers
+from hot_tier.cluster.model import BrokerInfo
+from hot_tier.errors import NotEnoughReplicas, NotLeader
+from hot_tier.ids import Offset, TopicPartition
+from hot_tier.record.records import NewRecord, Record
+
+PAGE: Final = "1000"
+WAIT_MS: Final = "5000"
+
+
+class RemotePartition:
+    def __init__(self, peers: Peers, leader: BrokerInfo, tp: TopicPartition) -> None:
+        self._peers = peers
+        self._leader = leader
+        self.tp = tp
+
+    async def records(self) -> AsyncIterator[Sequence[Record]]:
+        """All there are, oldest first; those that are not committed yet are waited for."""
+        topic = await self._peers.ask(self._leader, "GET", f"/api/v1/topics/{self.tp.topic}")
+        bounds = topic["partitions"][self.tp.partition]
+        at, end = bounds["log_start_offset"], bounds["log_end_offset"]
+        if end is None:
+            raise NotLeader(f"broker {self._leader.id} does not lead this partition any more", where=str(self.tp))
+        path = f"/api/v1/topics/{self.tp.topic}/partitions/{self.tp.partition}/messages"
+        while at < end:
+            params = {"offset": str(at), "limit": PAGE, "wait_ms": WAIT_MS}
+            told = await self._peers.ask(self._leader, "GET", path, params=params)
+            if told["next_offset"] == at:
+                raise NotEnoughReplicas(f"offset {at} is not committed", where=str(self.tp), hint="try again")
+            yield [_record(each) for each in told["messages"]]
+            at = told["next_offset"]
+
+    async def append(self, record: NewRecord) -> Offset:
+        """Its offset, once every in-sync replica has it."""
+        message = {
+            "partition": self.tp.partition,
+            "timestamp": record.timestamp,
+            **_bytes("key", record.key),
+            **_bytes("value", record.value),
+            "headers": [{"key": name or "", **_bytes("value", value)} for name, value in record.headers],
+        }
+        data = orjson.dumps({"messages": [message]})
+        told = await self._peers.ask(self._leader, "POST", f"/api/v1/topics/{self.tp.topic}/messages/batch", data=data)
+        return Offset(told["results"][0]["offset"])
+
+
+def _bytes(name: str, value: bytes | None) -> dict[str, Any]:
+    if value is None:
+        return {name: None}
+    return {name: b64encode(value).decode(), f"{name}_encoding": "base64"}
+
+
+def _record(message: dict[str, Any]) -> Record:
+    value = message["value"]
+    headers = tuple((each["key"], _told(each, "value")) for each in message["headers"])
+    timestamp, key = message["timestamp"], _told(message, "key")
+    return Record(message["offset"], timestamp, 0, key, None if value is None else b64decode(value), headers)
+
+
+def _told(said: dict[str, Any], name: str) -> bytes | None:
+    text = said[name]
+    if text is None:
+        return None
+    return b64decode(text) if said.get(f"{name}_encoding") == "base64" else str(text).encode()

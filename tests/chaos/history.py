@@ -5,6 +5,7 @@ Appending to a list is atomic in CPython, so the workload's threads share one hi
 """
 
 import time
+import zlib
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -27,6 +28,7 @@ class Send:
     ended_ns: int = 0
     outcome: Outcome = Outcome.PENDING
     offset: int = -1
+    node: int = 0  # who acknowledged it, where that is known
 
 
 @dataclass(slots=True)
@@ -58,6 +60,29 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """Where a broker, asked by itself, said that a partition ends, and in which epoch it leads."""
+
+    node: int
+    partition: int
+    leader_epoch: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch as it lies in a segment file."""
+
+    first_offset: int
+    last_offset: int
+    leader_epoch: int
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"{self.first_offset}-{self.last_offset} epoch {self.leader_epoch} crc {zlib.crc32(self.data):08x}"
+
+
+@dataclass(frozen=True, slots=True)
 class CommittedOffset:
     """What the broker said is committed, asked after `invoked_ns`."""
 
@@ -76,6 +101,8 @@ class History:
     committed: list[CommittedOffset] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)  # what no client should ever be told
     log: dict[int, list[tuple[int, Identity]]] = field(default_factory=dict)  # the whole log, read at the end
+    epoch_ends: list[EpochEnd] = field(default_factory=list)
+    stored: dict[int, dict[int, list[StoredBatch]]] = field(default_factory=dict)  # by node and partition
 
     @property
     def acknowledged(self) -> int:
@@ -84,8 +111,11 @@ class History:
     def write(self, path: Path) -> Path:
         """Everything as lines of text, for the one who looks into a failure."""
         with path.open("w") as out:
-            for name in ("sends", "reads", "commits", "watermarks", "committed", "complaints"):
+            for name in ("sends", "reads", "commits", "watermarks", "epoch_ends", "committed", "complaints"):
                 out.writelines(f"{entry}\n" for entry in getattr(self, name))
             for partition, entries in self.log.items():
                 out.writelines(f"log {partition} {offset} {identity}\n" for offset, identity in entries)
+            for node, partitions in self.stored.items():
+                for partition, batches in partitions.items():
+                    out.writelines(f"stored node {node} partition {partition} {batch}\n" for batch in batches)
         return path

@@ -3,7 +3,7 @@
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -11,11 +11,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.process import wait_for
 
-from .checker import violations
-from .history import History
-from .workload import ConsumerWorker, ProducerWorker, WatermarkWorker, read_committed_offsets, read_log
-
-GROUP = "chaos-group"
+from .checker import EVERY, Check, violations, watermarks_never_go_back
+from .history import History, Outcome
+from .workload import ConsumerWorker, ProducerWorker, WatermarkWorker, Worker, read_committed_offsets, read_log
 
 
 def chosen_seed() -> int:
@@ -24,9 +22,11 @@ def chosen_seed() -> int:
     return seed
 
 
-def make_topic(bootstrap: str, name: str, partitions: int, config: dict[str, str] | None = None) -> None:
+def make_topic(
+    bootstrap: str, name: str, partitions: int, config: dict[str, str] | None = None, replicas: int = 1
+) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1, config=config or {})])[name].result(20)
+    admin.create_topics([NewTopic(name, partitions, replicas, config=config or {})])[name].result(20)
     wait_for(lambda: name in admin.list_topics(timeout=10).topics, f"topic {name}", 20)
 
 
@@ -44,32 +44,50 @@ class Scenario:
         partitions: int = 3,
         rate: int = 250,
         config: dict[str, str] | None = None,
+        replicas: int = 1,
+        acks: str = "all",
+        checks: Sequence[Check] = EVERY,
     ) -> None:
         self.seed = seed or chosen_seed()
         self.random = random.Random(self.seed)
         self.history = History()
-        self.topic = f"chaos-{self.seed}"
-        self._bootstrap, self._directory, self._partitions = bootstrap, directory, partitions
-        make_topic(bootstrap, self.topic, partitions, config)
+        self.topic = f"chaos-{self.seed}-acks-{acks}"
+        self.partitions = partitions
+        self._group = f"{self.topic}-group"
+        self._bootstrap, self._directory, self._checks = bootstrap, directory, checks
+        make_topic(bootstrap, self.topic, partitions, config, replicas)
         self.producers = [
             ProducerWorker(
-                f"p{n}", bootstrap, self.topic, partitions, self.history, random.Random(self.random.random()), rate
+                f"p{n}",
+                bootstrap,
+                self.topic,
+                partitions,
+                self.history,
+                random.Random(self.random.random()),
+                rate,
+                acks,
             )
             for n in range(producers)
         ]
         self._consumers = [
-            ConsumerWorker(f"c{n}", bootstrap, self.topic, GROUP, self.history) for n in range(consumers)
+            ConsumerWorker(f"c{n}", bootstrap, self.topic, self._group, self.history) for n in range(consumers)
         ]
-        self._watcher = WatermarkWorker(bootstrap, self.topic, partitions, self.history)
+        self._watchers: list[Worker] = []
+        if watermarks_never_go_back in checks:
+            self.watch(WatermarkWorker(bootstrap, self.topic, partitions, self.history))
 
     def __enter__(self) -> Self:
-        for worker in (*self.producers, *self._consumers, self._watcher):
+        for worker in (*self.producers, *self._consumers, *self._watchers):
             worker.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in (*self.producers, *self._consumers, self._watcher):
+        for worker in (*self.producers, *self._consumers, *self._watchers):
             worker.ask_to_stop()
+
+    def watch(self, *watchers: Worker) -> None:
+        """More workers on the same history, before the load begins."""
+        self._watchers += watchers
 
     def wait_for_acks(self, timeout_s: float = 40) -> None:
         """The service is back: every producer has something acknowledged that was asked from now on."""
@@ -93,20 +111,29 @@ class Scenario:
 
     def verdict(self, before_reading: Callable[[], None] = lambda: None) -> History:
         """Ends the load, reads everything back and checks it."""
-        for worker in self.producers:
+        self.finish(before_reading)
+        self.judge()
+        return self.history
+
+    def finish(self, before_reading: Callable[[], None] = lambda: None) -> None:
+        for worker in (*self.producers, *self._watchers):
             worker.finish()
-        read_log(self._bootstrap, self.topic, self._partitions, self.history)
-        for worker in (*self._consumers, self._watcher):
+        read_log(self._bootstrap, self.topic, self.partitions, self.history)
+        for worker in self._consumers:
             worker.finish()
         before_reading()
         if self._consumers:
-            read_committed_offsets(self._bootstrap, self.topic, self._partitions, GROUP, self.history)
-        found = violations(self.history)
+            read_committed_offsets(self._bootstrap, self.topic, self.partitions, self._group, self.history)
+
+    def judge(self) -> None:
+        found = violations(self.history, self._checks)
         if found:
-            record = self.history.write(self._directory / "history.txt")
+            record = self.history.write(self._directory / f"history-{self.topic}.txt")
             shown = "\n".join(found[:20])
             raise AssertionError(f"seed {self.seed}: {len(found)} violations, history in {record}:\n{shown}")
-        sent, acknowledged = len(self.history.sends), self.history.acknowledged
-        print(f"{sent} sent, {acknowledged} acknowledged, {len(self.history.reads)} read by the group")
-        assert acknowledged == sent, f"{sent - acknowledged} sends were never answered after the last fault"
-        return self.history
+        sends = self.history.sends
+        unanswered = sum(send.outcome is Outcome.PENDING for send in sends)
+        print(
+            f"{len(sends)} sent, {self.history.acknowledged} acknowledged, {len(self.history.reads)} read by the group"
+        )
+        assert not unanswered, f"{unanswered} sends were never answered after the last fault"

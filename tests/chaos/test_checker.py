@@ -100,7 +100,7 @@ FOUND_BY = {
     repeat_a_send: checker.each_send_at_most_once,
     swap_two: checker.a_producer_keeps_its_order,
     replace_a_value: checker.one_offset_one_value,
-    invent_a_record: checker.each_send_at_most_once,
+    invent_a_record: checker.only_what_was_sent,
     show_a_failed_send: checker.failed_sends_are_never_read,
     skip_in_a_session: checker.sessions_neither_skip_nor_return,
     return_in_a_session: checker.sessions_neither_skip_nor_return,

@@ -50,7 +50,15 @@ class ProducerWorker(Worker):
     MAX_WAITING = 400
 
     def __init__(
-        self, name: str, bootstrap: str, topic: str, partitions: int, history: History, source: random.Random, rate: int
+        self,
+        name: str,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        history: History,
+        source: random.Random,
+        rate: int,
+        acks: str = "all",
     ) -> None:
         super().__init__(name)
         self._topic, self._partitions, self._history, self._source = topic, partitions, history, source
@@ -60,8 +68,8 @@ class ProducerWorker(Worker):
         self._producer = ck.Producer(
             {
                 "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "acks": "all",
+                "enable.idempotence": acks == "all",
+                "acks": acks,
                 "max.in.flight.requests.per.connection": 5,
                 "linger.ms": 2,
                 "batch.num.messages": 40,

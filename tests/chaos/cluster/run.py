@@ -1,0 +1,115 @@
+"""One run: a cluster, load with all acks and with one, a schedule of faults, and the verdict over clients and files."""
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks.clusters import Cluster, KafkaCluster, TierlogCluster
+from tests.chaos.conftest import TARGET
+from tests.chaos.faulty_mount import FaultyMount
+from tests.chaos.scenario import Scenario, chosen_seed
+
+from .epochs import WITH_ALL_ACKS, WITH_ONE_ACK
+from .faults import CUTS, Kind, Schedule, schedule, shown
+from .inject import Injector, small_disk
+from .network import Namespaces, namespaces
+from .replicas import stored_partitions
+from .witness import EndReader, PinnedSender
+
+NODES = (1, 2, 3)
+QUICK = ("groups.initial_rebalance_delay_ms=0", "groups.offsets_topic_partitions=4")
+CONFIG = {"min.insync.replicas": "2", "segment.bytes": "1048576"}
+DISK_MEGABYTES = 256
+
+
+class ClusterRun:
+    """`with started(…) as run:` has a cluster; `run.through(plan)` is the load, the faults and the verdict."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        directory: Path,
+        seed: int,
+        network: Namespaces | None = None,
+        disks: dict[int, FaultyMount] | None = None,
+    ) -> None:
+        self.cluster, self.seed = cluster, seed
+        self._directory, self._network, self._disks = directory, network, disks
+
+    def through(self, plan: Schedule, *, rate: int = 100, config: dict[str, str] | None = None) -> list[Scenario]:
+        print(f"{len(plan)} rounds:\n{shown(plan)}")
+        bootstrap, source = self.cluster.bootstrap, random.Random(self.seed)
+        common = {"partitions": 3, "replicas": 3, "config": CONFIG | (config or {}), "rate": rate}
+        with ExitStack() as running:
+            strong, weak = (
+                Scenario(
+                    bootstrap,
+                    self._directory,
+                    seed=source.randrange(1, 1 << 30),
+                    producers=producers,
+                    consumers=2,
+                    acks=acks,
+                    checks=checks,
+                    **common,
+                )
+                for acks, checks, producers in (("all", WITH_ALL_ACKS, 3), ("1", WITH_ONE_ACK, 1))
+            )
+            for node, broker in self.cluster.brokers.items():
+                strong.watch(
+                    *(kind(node, broker, strong.topic, 3, strong.history) for kind in (PinnedSender, EndReader))
+                )
+                weak.watch(EndReader(node, broker, weak.topic, 3, weak.history))
+            runs = [running.enter_context(scenario) for scenario in (strong, weak)]
+            injector = Injector(self.cluster, strong.topic, network=self._network, disks=self._disks)
+            for number, round_ in enumerate(plan):
+                strong.wait_for_service(number)
+                injector.carry_out(round_)
+            for run in runs:
+                run.wait_for_acks()
+                run.wait_for_reads()
+            for run in runs:
+                run.finish()
+                Injector(self.cluster, run.topic).wait_until_whole()
+        self.cluster.stop()
+        for run in runs:
+            for node, broker in self.cluster.brokers.items():
+                run.history.stored[node] = stored_partitions(broker.data_dir, run.topic)
+            run.judge()
+        return runs
+
+
+@contextmanager
+def started(
+    directory: Path, kinds: Sequence[Kind], *, seed: int | None = None, settings: Sequence[str] = (), keepers: int = 1
+) -> Iterator[ClusterRun]:
+    """What the faults need is set up: namespaces for cuts, small disks to fill, disks that forget."""
+    seed = seed or chosen_seed()
+    with ExitStack() as parts:
+        network = parts.enter_context(namespaces(len(NODES))) if set(kinds) & set(CUTS) else None
+        data_dirs: dict[int, Path] = {}
+        disks: dict[int, FaultyMount] = {}
+        for node in NODES:
+            home = directory / f"disk-{node}"
+            if Kind.DISK_FULL in kinds:
+                data_dirs[node] = parts.enter_context(small_disk(home, DISK_MEGABYTES)) / "data"
+            elif Kind.POWER in kinds:
+                home.mkdir()
+                disks[node] = FaultyMount(home, random.Random(seed + node))
+                parts.callback(disks[node].unmount)
+                disks[node].mount()
+                data_dirs[node] = disks[node].path / "data"
+        where = {"places": network.places, "keeper_host": network.keeper_host} if network else {}
+        if TARGET == "kafka":
+            cluster: Cluster = KafkaCluster(directory / "cluster", heap="512M", **where)
+        else:
+            cluster = TierlogCluster(
+                directory / "cluster", settings=(*QUICK, *settings), keepers=keepers, data_dirs=data_dirs, **where
+            )
+        parts.callback(cluster.kill)
+        yield ClusterRun(cluster.start(), directory, seed, network, disks)
+
+
+def run_schedule(directory: Path, kinds: Sequence[Kind], rounds: int, **options) -> list[Scenario]:
+    with started(directory, kinds, **options) as run:
+        return run.through(schedule(run.seed, kinds, rounds))

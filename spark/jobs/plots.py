@@ -8,12 +8,14 @@ from hot_tier.errors import SettingsError
 
 if TYPE_CHECKING:
     from spark.jobs.audit import AuditReport
+    from spark.jobs.stats import StatsReport
 
 _GOOD: Final = "#3a7d44"
 _HOLES: Final = "#e0a030"
 _BAD: Final = "#c0392b"
 _PLAIN: Final = "#31688e"
 _MOST_ROWS: Final = 60
+_MOST_LINES: Final = 12
 
 
 def plot_audit(report: "AuditReport", path: str) -> None:
@@ -44,6 +46,41 @@ def plot_audit(report: "AuditReport", path: str) -> None:
     _save(figure, path)
 
 
+def plot_stats(report: "StatsReport", path: str) -> None:
+    """Four pictures: rows per hour, rows per partition, the most frequent keys, and the wait for the archive."""
+    figure, (hours, partitions, keys, waits) = _figure(2, 2, height=8)
+    for topic in report.topics[:_MOST_LINES]:
+        times = [datetime.fromtimestamp(each.hour_ms / 1000, UTC) for each in topic.hours]
+        hours.plot(times, [each.rows for each in topic.hours], marker=".", label=topic.topic)
+    hours.set_title("rows per hour")
+    if report.topics:
+        hours.legend(fontsize=8)
+    hours.tick_params(axis="x", labelrotation=30)
+    held = [(f"{topic.topic}-{each.partition}", each.rows) for topic in report.topics for each in topic.partitions]
+    _bars(partitions, held[:_MOST_ROWS], "rows per partition")
+    frequent = [(f"{topic.topic}: {each.key[:24]}", each.rows) for topic in report.topics for each in topic.top_keys]
+    _bars(keys, sorted(frequent, key=lambda pair: -pair[1])[:15], "rows of the most frequent keys")
+    for number, share in enumerate(("p50", "p90", "p99", "max")):
+        waited = [
+            (place + number * 0.2, getattr(topic.latency, f"{share}_ms") / 1000)
+            for place, topic in enumerate(report.topics)
+            if topic.latency is not None
+        ]
+        waits.bar([place for place, _ in waited], [wait for _, wait in waited], width=0.2, label=share)
+    waits.set_xticks(range(len(report.topics)), [topic.topic for topic in report.topics], fontsize=8)
+    waits.set_title("seconds from timestamp to archive")
+    waits.set_yscale("symlog")
+    waits.legend(fontsize=8)
+    _save(figure, path)
+
+
+def _bars(axis: Any, named: Sequence[tuple[str, int]], title: str) -> None:
+    axis.barh(range(len(named)), [value for _, value in named], color=_PLAIN)
+    axis.set_yticks(range(len(named)), [name for name, _ in named], fontsize=7)
+    axis.invert_yaxis()
+    axis.set_title(title)
+
+
 def _figure(rows: int, columns: int, height: float) -> tuple[Any, Sequence[Any]]:
     try:
         from matplotlib.figure import Figure
@@ -58,7 +95,3 @@ def _save(figure: Any, path: str) -> None:
         figure.savefig(path, dpi=110, format="png")
     except OSError as error:
         raise SettingsError(f"the plot cannot be written: {error.strerror}", where=path) from error
-
-
-def moments(milliseconds: Sequence[int]) -> list[datetime]:
-    return [datetime.fromtimestamp(each / 1000, UTC) for each in milliseconds]

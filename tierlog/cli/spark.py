@@ -12,6 +12,7 @@ from hot_tier.errors import SettingsError
 
 JOBS = {
     "audit": "Check the whole bucket against manifests, indexes and checksums; ends with 1 if anything is wrong.",
+    "stats": "Show volume per topic, partition, hour and key, skew, and the wait for the archive.",
 }
 
 

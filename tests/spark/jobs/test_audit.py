@@ -14,7 +14,7 @@ from spark.jobs.audit import AuditReport, audit, main
 from tests.spark.conftest import PARTITIONS, TOPIC, Archive
 from tests.spark.jobs.buckets import newest, publish, rewrite
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 
 def faults(report: AuditReport) -> list[tuple[str, str]]:

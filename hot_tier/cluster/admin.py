@@ -18,7 +18,7 @@ from hot_tier.cluster import model
 from hot_tier.cluster.configs import ConfigChange, apply_changes
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import DeletedTopic, PartitionState, Topic
-from hot_tier.cluster.placement import check_assignment, place
+from hot_tier.cluster.placement import check_assignment, place, rack_order
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.store import ABSENT, MAX_OPERATIONS, Compare, Delete, MetadataStore, Put, Revision
 from hot_tier.errors import (
@@ -223,7 +223,6 @@ class TopicAdmin:
             return error
 
     def _place_new(self, new: NewTopic) -> list[tuple[NodeId, ...]]:
-        brokers = self._broker_ids()
         if new.assignment:
             if new.partitions != DEFAULT or new.replication_factor != DEFAULT:
                 raise InvalidRequest(
@@ -231,28 +230,29 @@ class TopicAdmin:
                     hint="leave both numbers at -1 when you send an assignment",
                 )
             self._check_partition_count(len(new.assignment))
-            return check_assignment(new.assignment, 0, brokers)
+            return check_assignment(new.assignment, 0, self._broker_ids())
         count = self.settings.num_partitions if new.partitions == DEFAULT else new.partitions
         self._check_partition_count(count)
+        brokers, racks = self._open_brokers()
         factor = new.replication_factor
         if factor == DEFAULT:
             factor = self.settings.replication_factor(len(brokers))
         self._placed += 1
-        return place(0, count, factor, brokers, self._placed)
+        return place(0, count, factor, brokers, self._placed, racks)
 
     def _place_more(
         self, topic: Topic, total: int, assignment: Sequence[Sequence[int]] | None
     ) -> list[tuple[NodeId, ...]]:
-        brokers = self._broker_ids()
         added = total - topic.partitions
         if assignment is None:
+            brokers, racks = self._open_brokers()
             first = self._image.partition_states(topic)[0].replicas[0]
             start = brokers.index(first) if first in brokers else 0
-            return place(topic.partitions, added, topic.replication_factor, brokers, start)
+            return place(topic.partitions, added, topic.replication_factor, brokers, start, racks)
         if len(assignment) != added:
             raise InvalidAssignment(f"the assignment is for {len(assignment)} new partitions, {added} are to be added")
         numbered = dict(enumerate(assignment, topic.partitions))
-        placed = check_assignment(numbered, topic.partitions, brokers)
+        placed = check_assignment(numbered, topic.partitions, self._broker_ids())
         if len(placed[0]) != topic.replication_factor:
             raise InvalidAssignment(
                 f"the assignment has {len(placed[0])} replicas per partition, topic {topic.name} has "
@@ -267,6 +267,11 @@ class TopicAdmin:
 
     def _broker_ids(self) -> list[NodeId]:
         return [broker.id for broker in self._image.brokers()]
+
+    def _open_brokers(self) -> tuple[list[NodeId], dict[NodeId, str | None]]:
+        """Those that take new replicas, in the order in which they are dealt, and their racks."""
+        racks = {broker.id: broker.rack for broker in self._image.brokers() if not broker.draining}
+        return rack_order(list(racks), racks), racks
 
     def _state_puts(self, topic: Topic, first: int, placed: Sequence[tuple[NodeId, ...]]) -> list[Put]:
         states = [model.initial_state(replicas) for replicas in placed]

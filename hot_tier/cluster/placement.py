@@ -1,17 +1,41 @@
-"""Which brokers hold a new partition: a pure decision over the brokers that are alive."""
+"""Which brokers hold a new partition: a pure decision over the brokers that are alive.
 
-from collections.abc import Mapping, Sequence
+Leaders are dealt round all brokers. The others of a partition follow in the same round, shifted by one more after every
+full round, so that the partitions a broker leads are not all followed by the same neighbour, which would get all of
+its work when it is lost. Racks come first: no rack holds two replicas while another one holds none.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 from hot_tier.errors import InvalidAssignment, InvalidReplication
 from hot_tier.ids import NodeId
 
+Racks = Mapping[NodeId, str | None]
+"""A broker that is not in it, or without a rack, stands alone."""
+
+
+def rack_order(brokers: Sequence[NodeId], racks: Racks) -> list[NodeId]:
+    """The brokers as `place` deals them: one of every rack, then the second of every rack, and so on."""
+    by_rack: dict[object, list[NodeId]] = {}
+    for broker in brokers:
+        by_rack.setdefault(_rack(broker, racks), []).append(broker)
+    rounds = zip_longest(*by_rack.values())
+    return [broker for row in rounds for broker in row if broker is not None]
+
 
 def place(
-    first_partition: int, count: int, replication_factor: int, brokers: Sequence[NodeId], start: int
+    first_partition: int,
+    count: int,
+    replication_factor: int,
+    brokers: Sequence[NodeId],
+    start: int,
+    racks: Racks | None = None,
 ) -> list[tuple[NodeId, ...]]:
-    """Replicas of partitions `first_partition` and up, dealt round; the first of each is its preferred leader.
+    """Replicas of partitions `first_partition` and up; the first of each is its preferred leader.
 
-    `start` shifts the whole, so that the leaders of many small topics do not all fall on the first broker.
+    `brokers` are in `rack_order`; `start` shifts the whole, so that the leaders of many small topics do not all fall
+    on the first broker.
     """
     if replication_factor < 1:
         raise InvalidReplication(
@@ -23,11 +47,41 @@ def place(
             f"{'is' if len(brokers) == 1 else 'are'} alive",
             hint="lower the replication factor or add brokers",
         )
-    around = len(brokers)
     return [
-        tuple(brokers[(start + partition + replica) % around] for replica in range(replication_factor))
+        spread(_deal(brokers, start + partition), replication_factor, racks or {})
         for partition in range(first_partition, first_partition + count)
     ]
+
+
+def _deal(brokers: Sequence[NodeId], turn: int) -> Iterator[NodeId]:
+    """All brokers, in the order in which a partition at this turn would take them."""
+    around = len(brokers)
+    yield brokers[turn % around]
+    for step in range(around - 1):
+        shifted = (turn // around + step) % (around - 1)
+        yield brokers[(turn + 1 + shifted) % around]
+
+
+def spread(candidates: Iterator[NodeId] | Sequence[NodeId], count: int, racks: Racks) -> tuple[NodeId, ...]:
+    """The first `count` of them, passing over a rack that has had one until every rack has."""
+    chosen: list[NodeId] = []
+    waiting = list(candidates)
+    while waiting and len(chosen) < count:
+        used: set[object] = set()
+        passed_over = []
+        for broker in waiting:
+            rack = _rack(broker, racks)
+            if len(chosen) < count and rack not in used:
+                used.add(rack)
+                chosen.append(broker)
+            else:
+                passed_over.append(broker)
+        waiting = passed_over
+    return tuple(chosen)
+
+
+def _rack(broker: NodeId, racks: Racks) -> object:
+    return racks.get(broker) or broker
 
 
 def check_assignment(

@@ -124,7 +124,11 @@ def _own_entries(node: Node) -> Iterator[Entry]:
         ("advertised.listeners", advertised, "Where clients are told to connect."),
         ("log.dirs", node.logs.disk.data_dir, "Where logs are kept."),
         ("num.partitions", cluster.num_partitions, "Partitions of a topic made without saying how many."),
-        ("default.replication.factor", cluster.default_replication_factor, "Replicas of such a topic."),
+        (
+            "default.replication.factor",
+            cluster.replication_factor(len(node.image.brokers())),
+            "Replicas of such a topic.",
+        ),
         ("auto.create.topics.enable", kafka.auto_create_topics, "Whether asking for a topic may create it."),
         ("delete.topic.enable", True, "Topics can be deleted."),
         ("socket.request.max.bytes", kafka.max_request_bytes, "Largest request."),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.kafka.handlers.fetch_sessions import FetchSessions
+from gateway.kafka.handlers.replica_sessions import ReplicaSessions
 from hot_tier.record.validate import BatchLimits
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Node:
     archive: "ArchiveControl | None" = None
     """None on a node without a bucket."""
     fetch_sessions: "FetchSessions" = field(init=False)
+    replica_sessions: "ReplicaSessions" = field(init=False, default_factory=ReplicaSessions)
     _limits: "dict[str, tuple[TopicConfig, BatchLimits]]" = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:

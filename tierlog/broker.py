@@ -7,7 +7,7 @@
                  a member of a cluster ends what its last process was known by, and is not counted yet
     image        that metadata in memory
     logs         the data directory, recovered if the last stop was unclean
-    partitions   what this node serves; follows the image
+    partitions   what this node leads or follows, as the image says; it fetches from leaders once it is registered
     archive      the bucket: what it holds of these partitions, and the offloader that adds to it
     groups       consumer groups, read back from `__consumer_offsets` while the rest goes on
     servers      Kafka and HTTP begin to listen: from here on clients are answered
@@ -40,6 +40,7 @@ from cold_tier.reader import ColdReader
 from gateway.coordinators.coordinator import GroupCoordinator
 from gateway.fetch.reader import Archive, Reader
 from gateway.http.server import HttpServer
+from gateway.kafka.replica_client import replica_links
 from gateway.kafka.server import KafkaServer
 from gateway.node import Node
 from gateway.quotas import Quotas
@@ -57,6 +58,8 @@ from hot_tier.cluster.store import MetadataStore
 from hot_tier.errors import SettingsError
 from hot_tier.ids import NodeId
 from hot_tier.log.manager import LogManager
+from hot_tier.replication.fetchers import Fetchers
+from hot_tier.replication.isr import IsrKeeper
 from hot_tier.replication.table import PartitionTable
 from offloader.control import Control
 from offloader.offloader import Offloader
@@ -107,6 +110,8 @@ class Broker:
         self.offloader: Offloader
         self.membership: Membership | None = None
         """None on a node that is its own cluster."""
+        self.fetchers: Fetchers
+        self.isr: IsrKeeper
         self.kafka_address = ""
         self.http_address = ""
         self._parts = AsyncExitStack()
@@ -160,7 +165,7 @@ class Broker:
         logs = LogManager(data_dir, settings.log, now_ms)
         await logs.open()
         parts.push_async_callback(logs.close)
-        partitions = PartitionTable(image, logs, node_id, settings.topic)
+        partitions = self._partitions(store, image, logs, node_id)
         partitions.open()
         parts.callback(partitions.close)
 
@@ -227,9 +232,30 @@ class Broker:
             store, info, settings.cluster, boot_id=boot_id(), defaults=settings.topic, clock=steady_clock_ms
         )
 
+    def _partitions(
+        self, store: MetadataStore, image: ClusterImage, logs: LogManager, node_id: NodeId
+    ) -> PartitionTable:
+        settings, membership = self.settings, self.membership
+        if membership is None:
+            return PartitionTable(image, logs, node_id, settings.topic)
+        self.fetchers = Fetchers(
+            image,
+            replica_links(node_id, settings.replication, lambda: membership.registration_epoch),
+            settings.replication,
+            clock=now_ms,
+            suspect=membership.suspect,
+            reassignment_bytes_per_s=settings.cluster.reassignment_bytes_per_second,
+        )
+        self._parts.push_async_callback(self.fetchers.close)
+        self.isr = IsrKeeper(store, image, settings.replication)
+        return PartitionTable(image, logs, node_id, settings.topic, fetchers=self.fetchers, isr_due=self.isr.due)
+
     async def _join(self, membership: Membership, store: MetadataStore, image: ClusterImage) -> None:
+        self.isr.start(self.node.partitions)
+        self._parts.push_async_callback(self.isr.stop)
         self._parts.push_async_callback(membership.leave)
         await membership.register(image)
+        self.fetchers.start()
         settings = self.settings
         controller = Controller(store, image, membership, settings.cluster, defaults=settings.topic, clock=now_ms)
         controller.start()

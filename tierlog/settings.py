@@ -31,6 +31,7 @@ from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.errors import InvalidConfig, SettingsError
 from hot_tier.log.config import TOPIC_SETTINGS, TopicConfig, parse_topic_config
 from hot_tier.log.settings import LogSettings
+from hot_tier.replication.settings import ReplicationSettings
 from offloader.prices import CostSettings
 from offloader.settings import OffloadSettings
 
@@ -51,6 +52,7 @@ class Settings:
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     etcd: EtcdSettings = field(default_factory=EtcdSettings)
+    replication: ReplicationSettings = field(default_factory=ReplicationSettings)
     log: LogSettings = field(default_factory=LogSettings)
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     http: HttpSettings = field(default_factory=HttpSettings)

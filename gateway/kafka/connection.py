@@ -23,7 +23,7 @@ import structlog
 from gateway.kafka.apis import Route
 from gateway.kafka.error_response import error_response
 from gateway.kafka.errors import DecodeError, UnsupportedVersion, error_code, error_message
-from gateway.kafka.handler import CloseConnection, RequestContext
+from gateway.kafka.handler import CloseConnection, Overtakable, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.frames import read_header, response_frame, skip_tagged
 from gateway.kafka.protocol.schema import Buffer
@@ -56,11 +56,13 @@ CLOSING: Final = 32
 class _Answer:
     """A place in the queue of answers; `frame` is None until it is ready."""
 
-    __slots__ = ("frame", "future", "patient")
+    __slots__ = ("frame", "future", "overlaps", "patient")
 
     def __init__(self) -> None:
         self.frame: list[Buffer] | None = None
         self.future: asyncio.Future[Any] | None = None
+        self.overlaps = False
+        """The next request need not wait for it."""
         self.patient = False
 
 
@@ -221,7 +223,8 @@ class Connection(asyncio.BufferedProtocol):
         answer.patient = route.patient
         self._answers.append(answer)
         answer.future.add_done_callback(partial(self._done, answer, route, correlation_id, request))
-        if not route.overlaps:
+        answer.overlaps = route.overlaps or isinstance(result, Overtakable)
+        if not answer.overlaps:
             self._blocked |= ANSWER
         elif len(self._answers) >= self._server.settings.max_inflight_requests:
             self._blocked |= QUEUE
@@ -251,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
             self._send()
         if self._blocked & DRAINING:
             self._server.progress.set()
-        if not route.overlaps:
+        if not answer.overlaps:
             self._unblock(ANSWER)
         elif self._blocked & QUEUE:
             self._unblock(QUEUE)

@@ -7,7 +7,7 @@ places where behaviour differs, not only fields.
 
 A handler returns its response, an awaitable of it, or None when the protocol has no answer (acks=0). A plain Future
 is cancelled when the client goes away; a coroutine runs to its end. While an awaitable is open, the connection's next
-request waits (as in Apache Kafka), except behind Produce.
+request waits (as in Apache Kafka), except behind Produce and an `Overtakable`.
 
 What a handler raises becomes an error response: a `TierlogError` by `gateway.kafka.errors`, anything else
 UNKNOWN_SERVER_ERROR and a logged traceback. Errors of single topics or partitions belong into the response, so a
@@ -15,6 +15,7 @@ handler catches those itself. A `throttle_time_ms` in the response is also carri
 for so long.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -37,6 +38,11 @@ class RequestContext:
     """Of this listener: how much a fetch may hold."""
     report: Callable[..., None]
     """Counts and logs a mistake of ours that one topic or partition met: `report(error, topic=…, partition=…)`."""
+
+
+class Overtakable(asyncio.Future[Any]):
+    """An answer that the connection's next request need not wait for. Answers still leave in order: the handler of that
+    request sees to it that this one is ready."""
 
 
 class CloseConnection(Exception):

@@ -210,7 +210,24 @@ class LogManager:
             os.rename(path, path + names.DELETED)
         except FileNotFoundError:
             return
-        self._workers.submit(_remove_topic, self.disk.logs_directory, path + names.DELETED)
+        self._workers.submit(_remove_directory, self.disk.logs_directory, path + names.DELETED)
+
+    def delete_partition(self, topic: str, topic_id: TopicId, partition: int) -> None:
+        """As `delete`, for one partition of a topic that others go on holding."""
+        key = (topic_id, int(partition))
+        log = self._logs.pop(key, None)
+        if log is not None:
+            log.discard()
+        self._found.pop(key, None)
+        self.disk.recovery_points.remove(key)
+        directory = names.topic_directory(topic, topic_id)
+        path = os.path.join(self.disk.logs_directory, directory, names.partition_directory(partition))
+        doomed = os.path.join(self.disk.logs_directory, f"{topic_id}-{partition}{names.DELETED}")
+        try:
+            os.rename(path, doomed)
+        except FileNotFoundError:
+            return
+        self._workers.submit(_remove_directory, self.disk.logs_directory, doomed)
 
     # Upkeep
 
@@ -274,6 +291,6 @@ class LogManager:
             await asyncio.sleep(self.settings.compaction_check_ms / 1000)
 
 
-def _remove_topic(logs_directory: str, path: str) -> None:
+def _remove_directory(logs_directory: str, path: str) -> None:
     sync_directory(logs_directory)
     remove(path)

@@ -22,6 +22,7 @@ from hot_tier.record.batch import (
     HEADER_BYTES,
     BatchHeader,
     assign,
+    check_crc,
     iter_headers,
     stamp_append_time,
     write_batch,
@@ -101,12 +102,22 @@ class PartitionLog(StoredLog):
         self.log_end_offset = end_offset = Offset(last_offset + 1)
         return Appended(base_offset, end_offset, append_time, False)
 
-    def append_replica(self, batches: memoryview, now_ms: int) -> None:
-        """As follower: takes the leader's whole batches as they are. Offsets go on from the log end or leave a gap."""
+    def append_replica(self, batches: memoryview, leader_epoch: int, now_ms: int) -> None:
+        """As follower: takes the leader's whole batches as they are. Offsets go on from the log end or leave a gap.
+
+        Each batch is checked before it is written; those before a bad one are kept.
+        """
         for position, header in list(iter_headers(batches)):
-            if header.base_offset < self.log_end_offset:
+            check_crc(batches, header, position)
+            if header.base_offset < self.log_end_offset or header.last_offset_delta < 0:
                 raise CorruptBatch(
                     f"the leader sent offset {header.base_offset}, the log goes on at {self.log_end_offset}",
+                    where=str(self.tp),
+                )
+            if not self.epochs.latest <= header.leader_epoch <= leader_epoch:
+                raise CorruptBatch(
+                    f"the leader of epoch {leader_epoch} sent a batch of epoch {header.leader_epoch}, "
+                    f"the log is in {self.epochs.latest}",
                     where=str(self.tp),
                 )
             span = header.last_offset - self.log_end_offset

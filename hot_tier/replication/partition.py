@@ -1,8 +1,8 @@
 """One partition as its leader serves it: what was appended, what is committed, who waits for it.
 
-Owns: the high watermark, the producers that wait for a commit, the fetches that wait for news.
-Leaves to: `hot_tier.log` the bytes and their sync; `watermark` the decision; `table` who leads and which
-topics there are; callers the validation of batches.
+Owns: the producers that wait for a commit, and who hears of it when the log or what is committed grows.
+Leaves to: `hot_tier.log` the bytes and their sync; `leadership` what is committed; `isr` the in-sync set in the store;
+`table` who leads and which topics there are; callers the validation of batches.
 
 - log start ≤ last stable offset ≤ high watermark ≤ log end; the high watermark never goes back within a
   leader epoch.
@@ -13,46 +13,39 @@ topics there are; callers the validation of batches.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from hot_tier.cluster.model import PartitionState, Topic
 from hot_tier.errors import (
-    FencedLeaderEpoch,
     NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     TierlogError,
-    UnknownLeaderEpoch,
 )
-from hot_tier.ids import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicPartition
+from hot_tier.ids import NodeId, Offset, TopicPartition
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.partition_log import Appended, PartitionLog
 from hot_tier.record.batch import BatchHeader
-from hot_tier.replication.watermark import high_watermark, last_stable_offset
+from hot_tier.replication.leadership import Leadership
+from hot_tier.replication.readable import ReadablePartition, Waiter
 
 ACKS_ALL: Final = -1
 
-Waiter = Callable[[], None]
 
-
-class Partition:
+class Partition(ReadablePartition):
     __slots__ = (
-        "_ends",
-        "_failure",
         "_flush_before_ack",
+        "_followers",
+        "_isr_due",
         "_loop",
         "_min_in_sync",
         "_node",
         "_uncommitted",
-        "_waiters",
-        "fetched_bytes",
-        "high_watermark",
-        "in_sync",
-        "leader_epoch",
-        "log",
-        "topic",
-        "tp",
+        "leadership",
     )
 
     def __init__(
@@ -62,56 +55,54 @@ class Partition:
         log: PartitionLog,
         state: PartitionState,
         node: NodeId,
+        now_ms: int,
+        high_watermark: Offset | None = None,
+        isr_due: "Callable[[Partition], None] | None" = None,
     ) -> None:
-        self.tp = tp
-        self.topic = topic
-        self.log = log
-        self.leader_epoch: LeaderEpoch = state.leader_epoch
-        self.in_sync: tuple[NodeId, ...] = state.isr
-        self.high_watermark: Offset = log.log_start_offset
-        log.committed_offset = self.high_watermark
+        """`high_watermark` is what this node knew as a follower; `isr_due` hears of followers that catch up."""
+        known = log.log_start_offset if high_watermark is None else max(log.log_start_offset, high_watermark)
+        super().__init__(tp, topic, log, state.leader_epoch, known)
+        self.leadership = Leadership(node, state, log.log_end_offset, known, now_ms)
+        """What is known of the followers in this epoch; the in-sync set is `isr`'s to change."""
         self._node = node
+        self._isr_due = isr_due
         self._loop = asyncio.get_running_loop()
-        self._ends: dict[NodeId, Offset] = {}
         self._uncommitted: deque[tuple[Offset, asyncio.Future[None]]] = deque()
-        self._waiters: dict[Waiter, None] = {}
-        self.fetched_bytes = 0
-        """Given to readers, for the metrics."""
-        self._failure: TierlogError | None = None
+        self._followers: dict[Waiter, None] = {}
         log.flush_listener = self._flush_settled
         self.configure(topic, log.config)
 
     @property
-    def last_stable_offset(self) -> Offset:
-        return last_stable_offset(self.high_watermark, self.log.first_unstable_offset)
+    def in_sync(self) -> tuple[NodeId, ...]:
+        return self.leadership.in_sync
 
     def configure(self, topic: Topic, config: TopicConfig) -> None:
         """The topic has other settings now, or is seen for the first time."""
         self.topic = topic
         self._flush_before_ack = config.flush_before_ack
         self._min_in_sync = config.min_insync_replicas
-        if not self._flush_before_ack:
-            self.replica_holds(self._node, self.log.log_end_offset)
-            return
-        self.replica_holds(self._node, self.log.flushed_offset)
-        if self.log.flushed_offset < self.log.log_end_offset:
+        self._hold()
+        if self._flush_before_ack and self.log.flushed_offset < self.log.log_end_offset:
             self.log.request_flush(self.log)
 
-    def lead(self, state: PartitionState) -> None:
+    def lead(self, state: PartitionState, now_ms: int) -> None:
         """Lead in this epoch with this in-sync set. A new epoch forgets what other replicas told in the last."""
-        if state.leader_epoch != self.leader_epoch:
-            self._ends = {self._node: self._ends[self._node]}
-            self.leader_epoch = state.leader_epoch
-        self.in_sync = state.isr
-        self._commit()
+        if state.leader_epoch == self.leader_epoch:
+            if self.leadership.confirm(state):
+                self._committed()
+            return
+        self.leader_epoch = state.leader_epoch
+        self.leadership = Leadership(self._node, state, self.log.log_end_offset, self.high_watermark, now_ms)
+        self._hold()
+        self._tell_followers()
 
     def append(self, batch: memoryview | bytearray, header: BatchHeader, now_ms: int, acks: int = ACKS_ALL) -> Appended:
         """Write a validated batch and set its commit in motion; `when_committed` says when it is done."""
-        if self._failure is not None:
-            raise _copy(self._failure)
-        if len(self.in_sync) < self._min_in_sync and acks == ACKS_ALL:
+        if self.failure is not None:
+            raise _copy(self.failure)
+        if acks == ACKS_ALL and len(self.leadership.in_sync) < self._min_in_sync:
             raise NotEnoughReplicas(
-                f"{len(self.in_sync)} replicas are in sync, min.insync.replicas is {self._min_in_sync}",
+                self._too_few(),
                 where=str(self.tp),
                 hint="bring brokers back, or lower min.insync.replicas to at most the replication factor",
             )
@@ -119,28 +110,18 @@ class Partition:
         if not appended.duplicate:
             if self._flush_before_ack:
                 self.log.request_flush(self.log)
-            else:
-                self.replica_holds(self._node, appended.end_offset)
+            elif self.leadership.holds(appended.end_offset):
+                self._committed()
+            if self._followers:
+                self._tell_followers()
         return appended
-
-    def check_leader_epoch(self, epoch: int) -> None:
-        """What the caller believes the epoch to be; -1 when it has no opinion."""
-        if epoch == self.leader_epoch or epoch == NO_EPOCH:
-            return
-        if epoch < self.leader_epoch:
-            raise FencedLeaderEpoch(
-                f"leader epoch {epoch} is over, it is {self.leader_epoch}", where=str(self.tp), hint="refresh metadata"
-            )
-        raise UnknownLeaderEpoch(
-            f"leader epoch {epoch} has not begun here, it is {self.leader_epoch}", where=str(self.tp), hint="try again"
-        )
 
     def when_committed(self, end_offset: Offset) -> asyncio.Future[None] | None:
         """None when all below `end_offset` is committed already, else what resolves when it is."""
         if self.high_watermark >= end_offset:
             return None
-        if self._failure is not None:
-            raise _copy(self._failure)
+        if self.failure is not None:
+            raise _copy(self.failure)
         committed: asyncio.Future[None] = self._loop.create_future()
         waiting = self._uncommitted
         if not waiting or waiting[-1][0] <= end_offset:
@@ -153,17 +134,32 @@ class Partition:
             waiting.insert(at, (end_offset, committed))
         return committed
 
-    def replica_holds(self, node: NodeId, durable_end: Offset) -> None:
-        """A replica, this one or another, has the log durably up to here in this leader epoch."""
-        self._ends[node] = durable_end
-        self._commit()
+    def check_committed_known(self) -> None:
+        """A new leader knows what was acknowledged before it only once it has committed all that it began with."""
+        if self.high_watermark < self.leadership.epoch_start:
+            raise OffsetNotAvailable(
+                "a new leader does not know yet what is committed", where=str(self.tp), hint="try again"
+            )
 
-    def add_waiter(self, callback: Waiter) -> None:
-        """Call back, every time, when there may be more to read or this partition can no longer be read here."""
-        self._waiters[callback] = None
+    def replica_fetched(self, node: NodeId, broker_epoch: int, offset: Offset, now_ms: int) -> None:
+        """A follower, in this leader epoch and on our history, holds everything below `offset` durably."""
+        leadership = self.leadership
+        if self.failure is None and leadership.fetched(node, broker_epoch, offset, self.log.log_end_offset, now_ms):
+            self._committed()
+        if self._isr_due is not None and node not in leadership.in_sync:
+            self._isr_due(self)
 
-    def remove_waiter(self, callback: Waiter) -> None:
-        self._waiters.pop(callback, None)
+    def in_sync_written(self, state: PartitionState) -> None:
+        """The in-sync set that was proposed is the store's now."""
+        if state.leader_epoch == self.leader_epoch and self.leadership.settled(state):
+            self._committed()
+
+    def add_follower(self, callback: Waiter) -> None:
+        """Call back on every append, on every move of the high watermark, and when leading ends or begins anew."""
+        self._followers[callback] = None
+
+    def remove_follower(self, callback: Waiter) -> None:
+        self._followers.pop(callback, None)
 
     def delete_records_before(self, offset: int) -> Offset:
         """Move the log start up to `offset`, -1 for the high watermark. The log start as it is then."""
@@ -179,37 +175,55 @@ class Partition:
 
     def close(self, reason: TierlogError) -> None:
         """Answer everyone who waits with `reason`; nothing is appended here any more."""
-        self._failure = reason
+        self.failure = reason
         self.log.flush_listener = None
         waiting, self._uncommitted = self._uncommitted, deque()
         for _, committed in waiting:
             if not committed.done():
                 committed.set_exception(_copy(reason))
         self._tell_waiters()
+        self._tell_followers()
 
     def _flush_settled(self) -> None:
         if self.log.failure is not None:
             self.close(self.log.failure)
-        elif self._flush_before_ack:
-            self.replica_holds(self._node, self.log.flushed_offset)
+        elif self._flush_before_ack and self.leadership.holds(self.log.flushed_offset):
+            self._committed()
 
-    def _commit(self) -> None:
-        committed = high_watermark(self.high_watermark, self._ends, self.in_sync)
-        if committed == self.high_watermark:
-            return
-        self.high_watermark = committed
+    def _hold(self) -> None:
+        log = self.log
+        if self.leadership.holds(log.flushed_offset if self._flush_before_ack else log.log_end_offset):
+            self._committed()
+
+    def _committed(self) -> None:
+        """The high watermark has moved."""
+        committed = self.high_watermark = self.leadership.high_watermark
         self.log.committed_offset = committed
         waiting = self._uncommitted
+        too_few = len(self.leadership.in_sync) < self._min_in_sync
         while waiting and waiting[0][0] <= committed:
             _, future = waiting.popleft()
             if not future.done():
-                future.set_result(None)
+                if too_few:
+                    future.set_exception(NotEnoughReplicasAfterAppend(self._too_few(), where=str(self.tp)))
+                else:
+                    future.set_result(None)
         if self._waiters:
             self._tell_waiters()
+        if self._followers:
+            self._tell_followers()
 
-    def _tell_waiters(self) -> None:
-        for callback in tuple(self._waiters):
+    def _too_few(self) -> str:
+        return f"{len(self.leadership.in_sync)} replicas are in sync, min.insync.replicas is {self._min_in_sync}"
+
+    def _tell_followers(self) -> None:
+        for callback in tuple(self._followers):
             callback()
+
+
+def steady_ms() -> int:
+    """What lag is measured with: it neither jumps nor goes back."""
+    return time.monotonic_ns() // 1_000_000
 
 
 def _copy(error: TierlogError) -> TierlogError:

@@ -1,35 +1,55 @@
-"""The partitions this node serves, by topic and number.
+"""The partitions this node holds, by topic and number, each in the role that the image gives it.
 
-Owns: which `Partition` objects there are, and that they follow the image: a deleted topic's are closed and its
-logs removed, a changed topic's take their new settings, a partition that another broker leads is let go.
+Owns: which `Partition` (led here) and `Replica` (followed here) objects there are, and that they follow the image: a
+deleted topic's are closed and its logs removed, a changed topic's take their new settings, a partition that another
+broker leads is followed there, and one that this broker no longer holds is removed from its disk.
 
-A partition is opened when it is first asked for, at the start if it has records. Thousands that nobody ever wrote
-to cost nothing but their metadata.
+- A partition has one role at a time; what the old role still has under way is dropped before the new one begins.
+- What a follower knew to be committed, the leader that it becomes knows too, and the other way round.
+
+A partition that only this node holds is opened when it is first asked for, at the start if it has records: thousands
+that nobody ever wrote to cost nothing but their metadata. Replicated ones are always open.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 import structlog
 
 from hot_tier.cluster.image import ClusterImage, ImageChange
-from hot_tier.cluster.model import Topic
+from hot_tier.cluster.model import NO_NODE, PartitionState, Topic
 from hot_tier.errors import NotLeader, TierlogError, UnknownTopic
-from hot_tier.ids import NodeId, PartitionId, TopicPartition
+from hot_tier.ids import NodeId, Offset, PartitionId, TopicPartition
 from hot_tier.log.config import TopicConfig, parse_topic_config
 from hot_tier.log.manager import LogManager
-from hot_tier.replication.partition import Partition
+from hot_tier.log.partition_log import PartitionLog
+from hot_tier.replication.fetchers import Fetchers
+from hot_tier.replication.partition import Partition, steady_ms
+from hot_tier.replication.replica import Replica
 
 _log = structlog.get_logger()
 
 
 class PartitionTable:
-    def __init__(self, image: ClusterImage, logs: LogManager, node: NodeId, defaults: TopicConfig) -> None:
+    def __init__(
+        self,
+        image: ClusterImage,
+        logs: LogManager,
+        node: NodeId,
+        defaults: TopicConfig,
+        *,
+        fetchers: Fetchers | None = None,
+        isr_due: Callable[[Partition], None] | None = None,
+    ) -> None:
+        """`fetchers` and `isr_due` are those of a cluster's member; a node of its own follows nobody."""
         self._image = image
         self._logs = logs
         self._node = node
         self._defaults = defaults
+        self._fetchers = fetchers
+        self._isr_due = isr_due
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self._replicas: dict[tuple[str, int], Replica] = {}
         self._configs: dict[str, TopicConfig] = {}
 
     def open(self) -> None:
@@ -40,9 +60,8 @@ class PartitionTable:
                 self._logs.delete(deleted.name, deleted.id)
                 on_disk.remove(deleted.id)
         for topic in self._image.topics():
-            if topic.id in on_disk:
-                self._open_all(topic)
-                on_disk.remove(topic.id)
+            self._assume_all(topic, range(topic.partitions), opened=topic.id in on_disk)
+            on_disk.discard(topic.id)
         if on_disk:
             # Not deleted: metadata that was lost or mixed up must not take the records with it.
             _log.warning("logs of unknown topics are left alone", topic_ids=sorted(map(str, on_disk)))
@@ -51,25 +70,40 @@ class PartitionTable:
     def close(self) -> None:
         """Everyone who waits is told to look for another leader."""
         self._image.unsubscribe(self._image_changed)
-        for partition in self._partitions.values():
-            partition.close(NotLeader("this broker is stopping", where=str(partition.tp)))
-        self._partitions.clear()
+        for at in (*self._partitions, *self._replicas):
+            self._let_go(at, NotLeader("this broker is stopping", where=str(TopicPartition(at[0], PartitionId(at[1])))))
 
     def get(self, topic: str, partition: int) -> Partition:
-        """UnknownTopic, UnknownPartition, NotLeader, or what kept the log from opening."""
+        """As its leader. UnknownTopic, UnknownPartition, NotLeader, or what kept the log from opening."""
         found = self._partitions.get((topic, partition))
         return self._open(TopicPartition(topic, PartitionId(partition))) if found is None else found
 
+    def readable(self, topic: str, partition: int) -> Partition | Replica:
+        """Where this node leads or follows it; errors as for `get`."""
+        found = self._replicas.get((topic, partition))
+        return self.get(topic, partition) if found is None else found
+
     def find(self, topic: str, partition: int) -> Partition | None:
-        """The partition if it is open; one that is not has never been written to."""
+        """The partition if it is open and led here."""
         return self._partitions.get((topic, partition))
 
+    def find_log(self, topic: str, partition: int) -> PartitionLog | None:
+        """The log if it is open, in whatever role; one that is not has never been written to."""
+        at = (topic, partition)
+        found = self._partitions.get(at) or self._replicas.get(at)
+        return None if found is None else found.log
+
     def __iter__(self) -> Iterator[Partition]:
-        """Those that are open."""
+        """Those that are open and led here."""
         return iter(self._partitions.values())
 
     def __len__(self) -> int:
         return len(self._partitions)
+
+    @property
+    def replicas(self) -> Collection[Replica]:
+        """Those that are followed here."""
+        return self._replicas.values()
 
     def config(self, topic: Topic) -> TopicConfig:
         """A topic's settings with the node's defaults filled in, parsed once.
@@ -84,40 +118,98 @@ class PartitionTable:
             self._configs[topic.name] = found
         return found
 
+    # Roles
+
     def _open(self, tp: TopicPartition) -> Partition:
         state = self._image.partition_state(tp)
         if state.leader != self._node:
-            raise NotLeader(f"broker {state.leader} leads this partition", where=str(tp), hint="refresh metadata")
-        topic = self._image.topic(tp.topic)
+            raise self._not_leader(tp, state)
+        return self._lead(self._image.topic(tp.topic), tp, state)
+
+    def _assume_all(self, topic: Topic, indexes: Collection[int], *, opened: bool = False) -> None:
+        """`opened`: also those that only this node holds; a log is kept up (rolled, trimmed) only once it is open."""
+        for index in indexes:
+            tp = TopicPartition(topic.name, PartitionId(index))
+            try:
+                state = self._image.partition_state(tp)
+                held = opened or tp in self._partitions or tp in self._replicas
+                if held or len(state.replicas) > 1:
+                    self._assume(topic, tp, state, held)
+            except TierlogError as error:
+                _log.warning("partition not opened", topic=topic.name, partition=index, error=str(error))
+
+    def _assume(self, topic: Topic, tp: TopicPartition, state: PartitionState, held: bool) -> None:
+        """`held`: this node may have a log of it."""
+        if state.leader == self._node:
+            partition = self._partitions.get(tp)
+            if partition is not None:
+                partition.lead(state, steady_ms())
+            else:
+                self._lead(topic, tp, state)
+        elif self._fetchers is not None and self._node in state.replicas:
+            self._follow(topic, tp, state)
+        elif held:
+            self._let_go(tp, self._not_leader(tp, state))
+            if self._fetchers is not None:
+                self._logs.delete_partition(topic.name, topic.id, tp.partition)
+
+    def _lead(self, topic: Topic, tp: TopicPartition, state: PartitionState) -> Partition:
+        known = self._let_go(tp, self._not_leader(tp, state))
         log = self._logs.log(topic.name, topic.id, tp.partition, self.config(topic))
-        partition = Partition(tp, topic, log, state, self._node)
+        partition = Partition(tp, topic, log, state, self._node, steady_ms(), known, self._isr_due)
         self._partitions[tp] = partition
         return partition
 
-    def _open_all(self, topic: Topic) -> None:
-        """A log is kept up (rolled, trimmed by retention) only once it is open."""
-        for index in range(topic.partitions):
-            try:
-                self.get(topic.name, index)
-            except TierlogError as error:
-                _log.warning("partition not opened", topic=topic.name, partition=index, error=str(error))
+    def _follow(self, topic: Topic, tp: TopicPartition, state: PartitionState) -> None:
+        assert self._fetchers is not None
+        held = self._replicas.get(tp)
+        if held is not None and (held.leader, held.leader_epoch) == (state.leader, state.leader_epoch):
+            held.added = self._node in state.adding
+            return
+        known = self._let_go(tp, self._not_leader(tp, state))
+        log = self._logs.log(topic.name, topic.id, tp.partition, self.config(topic))
+        replica = self._replicas[tp] = Replica(tp, topic, log, state, self._node, known)
+        if state.leader != NO_NODE:
+            self._fetchers.follow(replica)
+
+    def _let_go(self, at: tuple[str, int], reason: TierlogError) -> Offset | None:
+        """The role ends; what was known to be committed in it."""
+        partition = self._partitions.pop(at, None)
+        if partition is not None:
+            partition.close(reason)
+            return partition.high_watermark
+        replica = self._replicas.pop(at, None)
+        if replica is not None:
+            if self._fetchers is not None:
+                self._fetchers.unfollow(replica)
+            replica.close(reason)
+            return replica.high_watermark
+        return None
+
+    def _not_leader(self, tp: TopicPartition, state: PartitionState) -> NotLeader:
+        who = "nobody leads" if state.leader == NO_NODE else f"broker {state.leader} leads"
+        return NotLeader(f"{who} this partition", where=str(tp), hint="refresh metadata")
+
+    # What changes
 
     def _image_changed(self, change: ImageChange) -> None:
         for name, (before, after) in change.topics.items():
             self._configs.pop(name, None)
             if before is not None and (after is None or after.id != before.id):
                 self._remove(before)
-            elif after is not None:
+                before = None
+            if after is not None:
                 self._configure(after)
-        if change.partitions and self._partitions:
-            self._follow_leaders(change)
+                self._assume_all(after, range(before.partitions if before is not None else 0, after.partitions))
+        for topic_id, index in change.partitions:
+            topic = self._image.find_topic_by_id(topic_id)
+            if topic is not None and index < topic.partitions:
+                self._assume_all(topic, (index,))
 
     def _remove(self, topic: Topic) -> None:
         gone = UnknownTopic(f"topic {topic.name} was deleted")
         for index in range(topic.partitions):
-            partition = self._partitions.pop((topic.name, index), None)
-            if partition is not None:
-                partition.close(gone)
+            self._let_go((topic.name, index), gone)
         self._logs.delete(topic.name, topic.id)
 
     def _configure(self, topic: Topic) -> None:
@@ -128,20 +220,8 @@ class PartitionTable:
             _log.error("topic settings not understood", topic=topic.name, error=str(error))
             return
         for index in range(topic.partitions):
-            partition = self._partitions.get((topic.name, index))
-            if partition is not None:
-                partition.log.set_config(config)
-                partition.configure(topic, config)
-
-    def _follow_leaders(self, change: ImageChange) -> None:
-        for topic_id, index in change.partitions:
-            topic = self._image.find_topic_by_id(topic_id)
-            partition = None if topic is None else self._partitions.get((topic.name, index))
-            if partition is None:
-                continue
-            state = self._image.partition_state(partition.tp)
-            if state.leader == self._node:
-                partition.lead(state)
-            else:
-                del self._partitions[partition.tp]
-                partition.close(NotLeader(f"broker {state.leader} leads this partition", where=str(partition.tp)))
+            at = (topic.name, index)
+            held = self._partitions.get(at) or self._replicas.get(at)
+            if held is not None:
+                held.log.set_config(config)
+                held.configure(topic, config)

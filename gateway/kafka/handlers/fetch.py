@@ -17,8 +17,9 @@ from uuid import UUID
 from gateway.fetch.reader import Fetched, Isolation, Located
 from gateway.kafka.errors import InconsistentTopicId, error_code
 from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.handlers import replica_fetch
 from gateway.kafka.handlers.fetch_sessions import Plan, Wanted, news
-from gateway.kafka.handlers.leadership import current_leader, end_of_epoch
+from gateway.kafka.handlers.leadership import current_leader, diverging_epoch
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.fetch import (
     EpochEndOffset,
@@ -29,8 +30,9 @@ from gateway.kafka.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from hot_tier.errors import FencedLeaderEpoch, NotLeader, OffsetOutOfRange, TierlogError
+from hot_tier.errors import FencedLeaderEpoch, NotLeader, TierlogError
 from hot_tier.replication.partition import Partition
+from hot_tier.replication.readable import ReadablePartition
 
 NO_OFFSET: Final = -1
 
@@ -40,6 +42,8 @@ Outcome = Located | PartitionData
 
 def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
     node = context.node
+    if request.replica_state is not None and request.replica_state.replica_id >= 0:
+        return replica_fetch.handle(request, context)
     plan = node.fetch_sessions.plan(request, context.api_version, node.clock())
     if plan.error:
         return FetchResponse(error_code=plan.error, session_id=plan.session_id)
@@ -152,10 +156,9 @@ class Fetch:
         try:
             partition = self.partition(wanted)
             partition.check_leader_epoch(wanted.leader_epoch)
-            if wanted.last_fetched_epoch >= 0:
-                diverging = _diverging(partition, wanted)
-                if diverging is not None:
-                    return diverging
+            diverging = diverging_epoch(partition, wanted.last_fetched_epoch, wanted.fetch_offset)
+            if diverging is not None:
+                return _diverging(partition, wanted.partition, diverging)
             return self._context.node.reader.locate(
                 partition, wanted.fetch_offset, max_bytes, self._isolation, min_one=min_one
             )
@@ -230,19 +233,13 @@ class Fetch:
         return [NodeEndpoint(broker.id, broker.host, broker.port, broker.rack) for broker in brokers]
 
 
-def _diverging(partition: Partition, wanted: Wanted) -> PartitionData | None:
-    """The reader's last epoch ended earlier here than where it stands: it must truncate first (KIP-595)."""
-    epoch, end_offset = end_of_epoch(partition, wanted.last_fetched_epoch)
-    if end_offset < 0:
-        raise OffsetOutOfRange(f"leader epoch {wanted.last_fetched_epoch} is not known", where=str(partition.tp))
-    if epoch >= wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
-        return None
+def _diverging(partition: ReadablePartition, index: int, diverging: tuple[int, int]) -> PartitionData:
     return PartitionData(
-        partition_index=wanted.partition,
+        partition_index=index,
         high_watermark=partition.high_watermark,
         last_stable_offset=partition.last_stable_offset,
         log_start_offset=partition.log.log_start_offset,
-        diverging_epoch=EpochEndOffset(epoch, end_offset),
+        diverging_epoch=EpochEndOffset(*diverging),
         aborted_transactions=None,
         records=b"",
     )

@@ -1,12 +1,13 @@
-"""Leadership as clients ask for it: who leads instead of us, and where an earlier leader's records end."""
+"""Leadership as clients ask for it: who leads instead of us, and where a reader's history parts from ours."""
 
 from typing import NamedTuple
 from uuid import UUID
 
 from gateway.node import Node
-from hot_tier.errors import TierlogError
-from hot_tier.ids import NO_EPOCH, PartitionId, TopicPartition
-from hot_tier.replication.partition import Partition
+from hot_tier.errors import OffsetOutOfRange, TierlogError
+from hot_tier.ids import PartitionId, TopicPartition
+from hot_tier.replication.leadership import end_of_epoch
+from hot_tier.replication.readable import ReadablePartition
 
 
 class Leader(NamedTuple):
@@ -24,17 +25,14 @@ def current_leader(node: Node, topic: str | UUID, partition: int) -> Leader | No
     return Leader(state.leader, state.leader_epoch) if state.leader >= 0 else None
 
 
-def end_of_epoch(partition: Partition, epoch: int) -> tuple[int, int]:
-    """The greatest epoch at or below `epoch` and its end offset; (-1, -1) for one that has not begun.
+def diverging_epoch(partition: ReadablePartition, last_epoch: int, offset: int) -> tuple[int, int] | None:
+    """Where a reader's history parts from ours: the epoch and its end that it must truncate to first (KIP-595).
 
-    The log knows only epochs in which something was written; the current one, and those between, end at the log end.
+    None when it stands on our history: its last epoch, -1 if it has none, reaches here as far as `offset`.
     """
-    log = partition.log
-    if epoch == partition.leader_epoch:
-        return epoch, log.log_end_offset
-    if epoch > partition.leader_epoch:
-        return -1, -1
-    found, end_offset = log.end_of_epoch(epoch)
+    if last_epoch < 0:
+        return None
+    epoch, end_offset = end_of_epoch(partition.log, partition.leader_epoch, last_epoch)
     if end_offset < 0:
-        return (epoch if log.leader_epoch == NO_EPOCH else log.leader_epoch), log.log_end_offset
-    return found, end_offset
+        raise OffsetOutOfRange(f"leader epoch {last_epoch} is not known", where=str(partition.tp))
+    return None if epoch >= last_epoch and end_offset >= offset else (epoch, end_offset)

@@ -154,15 +154,23 @@ def test_a_replica_takes_batches_as_they_are(tmp_path: Path) -> None:
         append(leader, data, epoch=number // 2)
     data = read_bytes(leader, 0)
     replica = open_log(tmp_path / "replica")
-    replica.append_replica(memoryview(data), NOW)
+    replica.append_replica(memoryview(data), 2, NOW)
     assert read_bytes(replica, 0) == data
     assert replica.epochs.entries() == leader.epochs.entries()
     assert append(replica, batch(b"4", b"x", producer=1, epoch=0, sequence=8)).duplicate
     with pytest.raises(CorruptBatch):
-        replica.append_replica(memoryview(data), NOW)
+        replica.append_replica(memoryview(data), 2, NOW)
     later = bytearray(batch(b"after a gap"))
     later[:8] = (100).to_bytes(8, "big")
-    replica.append_replica(memoryview(later), NOW)
+    with pytest.raises(CorruptBatch):
+        replica.append_replica(memoryview(later), 2, NOW)
+    later[12:16] = (2).to_bytes(4, "big")
+    flipped = later.copy()
+    flipped[-1] ^= 1
+    with pytest.raises(CorruptBatch):
+        replica.append_replica(memoryview(flipped), 2, NOW)
+    assert replica.log_end_offset == 10
+    replica.append_replica(memoryview(later), 2, NOW)
     assert replica.log_end_offset == 101
     assert read_header(read_bytes(replica, 50)).base_offset == 100
     replica, recovered = reopen_after_kill(replica)

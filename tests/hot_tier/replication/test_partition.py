@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hot_tier.cluster.model import PartitionState, Topic
+from hot_tier.cluster.store import Revision
 from hot_tier.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
@@ -45,7 +46,7 @@ class Harness:
         self.flush_requests = 0
         self.log.request_flush = self._count
         self.topic = Topic("t", TOPIC_ID, 1, len(state.replicas), {}, NOW_MS)
-        self.partition = Partition(TP, self.topic, self.log, state, ME)
+        self.partition = Partition(TP, self.topic, self.log, state, ME, NOW_MS)
 
     def _count(self, log: PartitionLog) -> None:
         self.flush_requests += 1
@@ -55,14 +56,18 @@ class Harness:
         batch = encode_records([Record(0, NOW_MS, 0, None, b"v", ())] * records, **producer)
         return self.partition.append(batch, read_header(batch), NOW_MS, acks).end_offset
 
+    def fetched(self, offset: int) -> None:
+        """By the other replica."""
+        self.partition.replica_fetched(OTHER, 1, Offset(offset), NOW_MS)
+
     def waits(self, end_offset: int) -> asyncio.Future[None]:
         future = self.partition.when_committed(Offset(end_offset))
         assert future is not None
         return future
 
 
-def state(epoch: int = 3, isr: tuple[NodeId, ...] = (ME,), leader: NodeId = ME) -> PartitionState:
-    return PartitionState(leader, LeaderEpoch(epoch), isr, isr)
+def state(epoch: int = 3, isr: tuple[NodeId, ...] = (ME,), version: int = 1) -> PartitionState:
+    return PartitionState(ME, LeaderEpoch(epoch), isr, (ME, OTHER), version=Revision(version))
 
 
 @pytest.fixture
@@ -205,9 +210,9 @@ async def test_other_members_hold_the_commit(make: Callable[..., Harness]) -> No
     h.append(4)
     assert h.partition.high_watermark == 0, "the other has not told what it holds"
     waiting = h.waits(4)
-    h.partition.replica_holds(OTHER, Offset(3))
+    h.fetched(3)
     assert (h.partition.high_watermark, h.log.committed_offset, waiting.done()) == (3, 3, False)
-    h.partition.replica_holds(OTHER, Offset(9))
+    h.fetched(9)
     assert (h.partition.high_watermark, h.log.committed_offset, waiting.done()) == (4, 4, True)
 
 
@@ -215,7 +220,7 @@ async def test_a_member_that_leaves_no_longer_holds_the_commit(make: Callable[..
     h = make(TopicConfig(flush="os"), state(isr=(ME, OTHER)))
     h.append(4)
     waiting = h.waits(4)
-    h.partition.lead(state(isr=(ME,)))
+    h.partition.lead(state(isr=(ME,), version=2), NOW_MS)
     assert h.partition.high_watermark == 4
     assert waiting.done()
 
@@ -223,11 +228,11 @@ async def test_a_member_that_leaves_no_longer_holds_the_commit(make: Callable[..
 async def test_what_a_member_held_in_another_epoch_does_not_count(make: Callable[..., Harness]) -> None:
     h = make(TopicConfig(flush="os"), state(epoch=3, isr=(ME, OTHER)))
     h.append(2)
-    h.partition.replica_holds(OTHER, Offset(9))
-    h.partition.lead(state(epoch=4, isr=(ME, OTHER)))
+    h.fetched(9)
+    h.partition.lead(state(epoch=4, isr=(ME, OTHER)), NOW_MS)
     h.append(2)
     assert h.partition.high_watermark == 2
-    h.partition.replica_holds(OTHER, Offset(4))
+    h.fetched(4)
     assert h.partition.high_watermark == 4
 
 
@@ -237,7 +242,7 @@ async def test_a_new_epoch_keeps_the_commit_and_who_waits(make: Callable[..., Ha
     h.log.flush()
     h.append(1)
     waiting = h.waits(3)
-    h.partition.lead(state(epoch=4))
+    h.partition.lead(state(epoch=4), NOW_MS)
     assert (h.partition.leader_epoch, h.partition.high_watermark) == (4, 2)
     h.log.flush()
     assert waiting.done()
@@ -276,7 +281,7 @@ async def test_a_log_with_unsynced_records_is_synced_when_opened(make: Callable[
     h = make(TopicConfig(flush="os"))
     h.append(3)
     h.log.config = TopicConfig()
-    again = Partition(TP, h.topic, h.log, state(), ME)
+    again = Partition(TP, h.topic, h.log, state(), ME, NOW_MS)
     assert h.flush_requests == 1
     assert again.high_watermark == 0
     h.log.flush()

@@ -1,0 +1,416 @@
+"""Fetch as followers do it: up to the log end, in a session that costs what has changed, not what is followed.
+
+A follower names a partition when it has a position to tell: everything below that offset is durable there. From then on
+the session watches the partition and answers with records as soon as there are some. An answer with records, with an
+error or with a diverging epoch uses the position up; the partition is silent until the follower names it again. An
+answer without any of these tells a moved high watermark, and the position stays.
+
+Two requests of a session may be under way: one that waits is answered as it stands when the next one comes, so that a
+follower can tell a new position, or follow another partition, without waiting for news about the others.
+
+Owns: what each session knows of its follower, and which of its partitions have something to tell. Leaves to
+`hot_tier.replication.partition` what a position means, and to `hot_tier.log` the bytes.
+
+- A position counts only if it comes from the registered incarnation of the follower's broker, in the current leader
+  epoch, and after the follower's last epoch was found to end where it stands.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from gateway.kafka.errors import ErrorCode, InconsistentTopicId, error_code
+from gateway.kafka.handler import Overtakable, RequestContext
+from gateway.kafka.handlers.leadership import diverging_epoch
+from gateway.kafka.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from hot_tier.cluster.model import BrokerInfo
+from hot_tier.errors import NotLeader, OffsetArchived, OffsetOutOfRange, TierlogError
+from hot_tier.ids import NodeId, Offset
+from hot_tier.log.reading import FileSlice
+from hot_tier.replication.partition import Partition, steady_ms
+
+if TYPE_CHECKING:
+    from gateway.node import Node
+
+FIRST_EPOCH: Final = 0
+LAST_EPOCH: Final = 2**31 - 1
+NO_OFFSET: Final = -1
+WATERMARK_NEWS_S: Final = 0.01
+"""How long a moved high watermark waits for records to go with it: told at once, every commit would cost a fetch."""
+TOUCH_MS: Final = 500
+"""How often positions that did not change count as told again."""
+
+
+def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
+    asker = request.replica_state
+    assert asker is not None
+    node = context.node
+    broker = node.image.broker(NodeId(asker.replica_id))
+    if broker is None or broker.epoch != asker.replica_epoch:
+        return FetchResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    session = node.replica_sessions.find(broker.id, context.client_id)
+    if request.session_epoch == FIRST_EPOCH:
+        session = node.replica_sessions.begin(
+            broker.id,
+            context.client_id,
+            lambda session_id: ReplicaSession(session_id, node, broker),
+            {each.id for each in node.image.brokers()},
+        )
+    elif session is None or session.id != request.session_id or session.replica_epoch != broker.epoch:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    elif session.epoch != request.session_epoch:
+        return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+    session.epoch = 1 if session.epoch == LAST_EPOCH else session.epoch + 1
+    return session.fetch(request, context)
+
+
+class Followed:
+    """One partition in a session: where the follower stands, and what it was last told."""
+
+    __slots__ = ("answer", "index", "leader_epoch", "max_bytes", "offset", "partition", "session", "told", "topic_id")
+
+    def __init__(self, session: "ReplicaSession", topic_id: UUID, index: int) -> None:
+        self.session = session
+        self.topic_id = topic_id
+        self.index = index
+        self.partition: Partition | None = None
+        self.offset: Offset | None = None
+        """None while the follower has no position: what it was sent last is not durable there yet."""
+        self.leader_epoch = -1
+        self.max_bytes = 0
+        self.told = NO_OFFSET
+        """The high watermark in the last answer."""
+        self.answer: PartitionData | None = None
+        """What is to be said instead of records."""
+
+    def changed(self) -> None:
+        """The partition has grown, has committed more, or is no longer led as it was."""
+        partition, offset = self.partition, self.offset
+        if offset is None or partition is None:
+            return
+        if (
+            partition.log.log_end_offset > offset
+            or partition.leader_epoch != self.leader_epoch
+            or partition.failure is not None
+        ):
+            self.session.is_ready(self)
+        elif partition.high_watermark > self.told:
+            self.session.has_committed(self)
+
+    def watch(self, partition: Partition | None) -> None:
+        if partition is not self.partition:
+            if self.partition is not None:
+                self.partition.remove_follower(self.changed)
+            if partition is not None:
+                partition.add_follower(self.changed)
+            self.partition = partition
+
+
+class ReplicaSession:
+    __slots__ = (
+        "_committed",
+        "_context",
+        "_followed",
+        "_loop",
+        "_max_bytes",
+        "_news_timer",
+        "_node",
+        "_poll",
+        "_poll_timer",
+        "_ready",
+        "_replica",
+        "_scheduled",
+        "_touched_ms",
+        "epoch",
+        "id",
+        "replica_epoch",
+    )
+
+    def __init__(self, session_id: int, node: "Node", replica: BrokerInfo) -> None:
+        self.id = session_id
+        self.epoch = FIRST_EPOCH
+        self.replica_epoch = replica.epoch
+        self._node = node
+        self._replica = replica.id
+        self._loop = asyncio.get_running_loop()
+        self._followed: dict[tuple[UUID, int], Followed] = {}
+        self._ready: dict[Followed, None] = {}
+        """May have records to send, or something to say instead."""
+        self._committed: dict[Followed, None] = {}
+        """Have a higher high watermark than the follower knows of."""
+        self._poll: Overtakable | None = None
+        self._poll_timer: asyncio.TimerHandle | None = None
+        self._news_timer: asyncio.TimerHandle | None = None
+        self._scheduled = False
+        self._touched_ms = 0
+        self._max_bytes = 0
+        self._context: RequestContext
+
+    def fetch(self, request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
+        if self._poll is not None:
+            self._finish(FetchResponse(session_id=self.id))
+        self._context = context
+        self._max_bytes = context.buffers.answer_bytes(min(request.max_bytes, self._node.kafka.fetch_max_bytes))
+        now_ms = steady_ms()
+        for topic in request.forgotten_topics_data:
+            for index in topic.partitions:
+                self._forget(topic.topic_id, index)
+        for named in request.topics:
+            for asked in named.partitions:
+                self._place(named.topic_id, asked, now_ms)
+        self._touch(now_ms)
+        if self._ready or request.max_wait_ms <= 0 or request.session_epoch == FIRST_EPOCH:
+            return self._answer()
+        wait_s = min(request.max_wait_ms, self._node.kafka.fetch_max_wait_ms) / 1000
+        self._poll = Overtakable(loop=self._loop)
+        self._poll.add_done_callback(self._poll_over)
+        self._poll_timer = self._loop.call_later(wait_s, self._look, True)
+        if self._committed:
+            self._tell_soon()
+        return self._poll
+
+    def end(self) -> None:
+        """Another session takes its place, or its broker is gone."""
+        for followed in self._followed.values():
+            followed.watch(None)
+        self._followed.clear()
+        if self._poll is not None:
+            self._finish(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+
+    # What partitions tell
+
+    def is_ready(self, followed: Followed) -> None:
+        self._ready[followed] = None
+        if self._poll is not None and not self._scheduled:
+            # In the middle of an append: looked at soon, with whatever else is appended in this step of the loop.
+            self._scheduled = True
+            self._loop.call_soon(self._look)
+
+    def has_committed(self, followed: Followed) -> None:
+        self._committed[followed] = None
+        if self._poll is not None:
+            self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        if self._news_timer is None:
+            self._news_timer = self._loop.call_later(WATERMARK_NEWS_S, self._look, True)
+
+    # What the follower tells
+
+    def _place(self, topic_id: UUID, asked: FetchPartition, now_ms: int) -> None:
+        key = (topic_id, asked.partition)
+        followed = self._followed.get(key)
+        if followed is None:
+            followed = self._followed[key] = Followed(self, topic_id, asked.partition)
+        followed.offset = followed.answer = None
+        try:
+            partition = self._partition(topic_id, asked.partition)
+            partition.check_leader_epoch(asked.current_leader_epoch)
+            followed.watch(partition)
+            followed.leader_epoch = asked.current_leader_epoch
+            followed.max_bytes = asked.partition_max_bytes
+            diverging = diverging_epoch(partition, asked.last_fetched_epoch, asked.fetch_offset)
+            if diverging is not None:
+                followed.answer = _state(partition, asked.partition)
+                followed.answer.diverging_epoch = EpochEndOffset(*diverging)
+            else:
+                _check_offset(partition, asked.fetch_offset)
+                followed.offset = Offset(asked.fetch_offset)
+                partition.replica_fetched(self._replica, self.replica_epoch, followed.offset, now_ms)
+                followed.changed()
+        except Exception as error:
+            followed.answer = self._error(followed, error)
+        if followed.answer is not None:
+            self._ready[followed] = None
+
+    def _partition(self, topic_id: UUID, index: int) -> Partition:
+        topic = self._node.image.topic_by_id(topic_id)
+        partition = self._node.partitions.get(topic.name, index)
+        if partition.topic.id != topic_id:
+            raise InconsistentTopicId(f"topic {topic.name} has another id", where=str(partition.tp))
+        return partition
+
+    def _forget(self, topic_id: UUID, index: int) -> None:
+        followed = self._followed.pop((topic_id, index), None)
+        if followed is not None:
+            followed.watch(None)
+            self._ready.pop(followed, None)
+            self._committed.pop(followed, None)
+
+    def _touch(self, now_ms: int) -> None:
+        """A follower that stands at the log end says nothing about it, and is still there."""
+        if now_ms - self._touched_ms < TOUCH_MS:
+            return
+        self._touched_ms = now_ms
+        for followed in self._followed.values():
+            partition = followed.partition
+            if (
+                followed.offset is not None
+                and partition is not None
+                and partition.failure is None
+                and partition.leader_epoch == followed.leader_epoch
+            ):
+                partition.replica_fetched(self._replica, self.replica_epoch, followed.offset, now_ms)
+
+    # What the follower is told
+
+    def _look(self, now: bool = False) -> None:
+        self._scheduled = False
+        if self._poll is None or not (now or self._ready):
+            return
+        answer = self._answer()
+        if isinstance(answer, FetchResponse):
+            self._finish(answer)
+        else:
+            poll, self._poll = self._poll, None
+            self._stop_timers()
+            asyncio.ensure_future(answer).add_done_callback(lambda read: _pass_on(read, poll))
+
+    def _finish(self, response: FetchResponse) -> None:
+        poll, self._poll = self._poll, None
+        self._stop_timers()
+        if poll is not None and not poll.done():
+            poll.set_result(response)
+
+    def _poll_over(self, poll: "asyncio.Future[FetchResponse]") -> None:
+        """Also when the follower went away and nobody takes the answer."""
+        if poll is self._poll:
+            self._poll = None
+            self._stop_timers()
+
+    def _stop_timers(self) -> None:
+        for timer in (self._poll_timer, self._news_timer):
+            if timer is not None:
+                timer.cancel()
+        self._poll_timer = self._news_timer = None
+
+    def _answer(self) -> FetchResponse | Awaitable[FetchResponse]:
+        answers: list[tuple[Followed, PartitionData]] = []
+        away: list[tuple[Followed, PartitionData, FileSlice]] = []
+        left = self._max_bytes
+        for followed in tuple(self._ready):
+            if left <= 0:
+                break
+            del self._ready[followed]
+            self._committed.pop(followed, None)
+            try:
+                answer, found = self._next(followed, min(followed.max_bytes, left), min_one=not answers)
+            except Exception as error:
+                answer, found = self._error(followed, error), None
+            if answer is None:
+                self._ready[followed] = None
+                continue
+            followed.told = answer.high_watermark
+            answers.append((followed, answer))
+            if found is not None:
+                away.append((followed, answer, found))
+                left -= found.length or followed.max_bytes
+            else:
+                left -= len(answer.records or b"")
+        for followed in self._committed:
+            partition = followed.partition
+            if partition is not None and followed.offset is not None:
+                followed.told = partition.high_watermark
+                answers.append((followed, _state(partition, followed.index)))
+        self._committed.clear()
+        response = FetchResponse(session_id=self.id, responses=_by_topic(answers))
+        return self._when_read(response, away) if away else response
+
+    def _next(self, followed: Followed, max_bytes: int, min_one: bool) -> tuple[PartitionData | None, FileSlice | None]:
+        """What the partition has to say, and where its records are if they are not in memory; no answer where the
+        first batch does not fit any more."""
+        if followed.answer is not None:
+            answer, followed.answer = followed.answer, None
+            return answer, None
+        partition, offset = followed.partition, followed.offset
+        assert partition is not None and offset is not None
+        if self._node.partitions.find(*partition.tp) is not partition:
+            raise NotLeader("leading it has ended or begun anew", where=str(partition.tp), hint="try again")
+        partition.check_leader_epoch(followed.leader_epoch)
+        log = partition.log
+        answer = _state(partition, followed.index)
+        if offset >= log.log_end_offset:
+            return answer, None
+        _check_offset(partition, offset)
+        found = log.locate(offset, max_bytes, log.log_end_offset, min_one=min_one)
+        if found is None:
+            return None, None
+        followed.offset = None
+        answer.records = log.read_now(found)
+        return answer, (found if answer.records is None else None)
+
+    async def _when_read(
+        self, response: FetchResponse, away: list[tuple[Followed, PartitionData, FileSlice]]
+    ) -> FetchResponse:
+        """A follower that is far behind reads from the disk, in threads, side by side."""
+        reads = await asyncio.gather(
+            *(followed.partition.log.read(found) for followed, _, found in away if followed.partition is not None),
+            return_exceptions=True,
+        )
+        for (followed, answer, _), read in zip(away, reads, strict=True):
+            if isinstance(read, BaseException):
+                failed = self._error(followed, read)
+                answer.error_code, answer.records = failed.error_code, b""
+            else:
+                answer.records = read
+        return response
+
+    def _error(self, followed: Followed, error: BaseException) -> PartitionData:
+        if not isinstance(error, TierlogError):
+            self._context.report(error, topic=str(followed.topic_id), partition=followed.index)
+        followed.offset = None
+        partition = followed.partition
+        answer = _state(partition, followed.index) if partition is not None else PartitionData(followed.index)
+        answer.error_code = error_code(error)
+        answer.records = b""
+        return answer
+
+
+def _check_offset(partition: Partition, offset: int) -> None:
+    log = partition.log
+    if offset < log.local_log_start_offset and log.config.remote_storage_enable:
+        raise OffsetArchived(
+            f"offset {offset} is in the bucket, the local log starts at {log.local_log_start_offset}",
+            where=str(partition.tp),
+        )
+    if not log.local_log_start_offset <= offset <= log.log_end_offset:
+        raise OffsetOutOfRange(f"offset {offset} is not there", where=str(partition.tp))
+
+
+def _state(partition: Partition, index: int) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        log_start_offset=partition.log.log_start_offset,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _by_topic(answers: Iterable[tuple[Followed, PartitionData]]) -> list[FetchableTopicResponse]:
+    topics: dict[UUID, FetchableTopicResponse] = {}
+    for followed, answer in answers:
+        topic = topics.get(followed.topic_id)
+        if topic is None:
+            topic = topics[followed.topic_id] = FetchableTopicResponse(topic_id=followed.topic_id)
+        topic.partitions.append(answer)
+    return list(topics.values())
+
+
+def _pass_on(read: "asyncio.Future[FetchResponse]", poll: "asyncio.Future[FetchResponse]") -> None:
+    if poll.done():
+        return
+    error = read.exception()
+    if error is not None:
+        poll.set_exception(error)
+    else:
+        poll.set_result(read.result())

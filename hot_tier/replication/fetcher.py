@@ -1,0 +1,268 @@
+"""Following one broker: all partitions that it leads and we hold, over one connection.
+
+Owns: when a request is sent, what it names, and which answer belongs to which position. Leaves to `replica` what an
+answer does to a log, to `link` the bytes, to `fetchers` which broker is followed for what.
+
+    answer ──▶ replicas take their records ──▶ logs sync ──▶ request with the new positions ──▶ …
+
+Everything happens in callbacks of the link, of the logs and of timers; no task waits for an answer.
+
+- An answer counts for a partition only if the request it answers named the position that stands: whatever else is
+  under way when a partition is let go, or followed anew in another epoch, is dropped.
+- Positions of one answer are told together, so that a sync costs one request and not one per partition. A log that
+  syncs slowly holds the others up for `HOLD_S` at most.
+- A broker that does not answer is given up and tried again; what it did meanwhile no longer matters.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from hot_tier.errors import TierlogError
+from hot_tier.ids import NodeId
+from hot_tier.replication.following import FetchAnswer
+from hot_tier.replication.link import LeaderLink, PartitionKey
+from hot_tier.replication.replica import Next, Replica
+
+if TYPE_CHECKING:
+    from hot_tier.replication.fetchers import Fetchers
+
+HOLD_S: Final = 0.005
+AGAIN_S: Final = 0.05
+REFUSED_S: Final = 0.02
+CONNECT_TIMEOUT_S: Final = 3.0
+SILENCE_S: Final = 5.0
+"""Beyond the time that a request may wait: then the broker is taken for gone."""
+BACKOFF_S: Final = (0.02, 1.0)
+UNDER_WAY: Final = 2
+
+_log = structlog.get_logger()
+
+Restore = Callable[[Replica], Awaitable[None]]
+"""Lets a replica go on where its archived history ends."""
+
+
+class Fetcher:
+    def __init__(self, leader: NodeId, name: str, parts: "Fetchers") -> None:
+        self._leader = leader
+        self._name = name
+        self._parts = parts
+        self._loop = asyncio.get_running_loop()
+        self._replicas: dict[PartitionKey, Replica] = {}
+        self._due: dict[PartitionKey, Replica] = {}
+        """Have a position to tell."""
+        self._settling: dict[PartitionKey, Replica] = {}
+        """Have a position that is not durable yet."""
+        self._forgotten: set[PartitionKey] = set()
+        self._named: dict[PartitionKey, int] = {}
+        """The request that last named a partition; only its answers and later ones count."""
+        self._link: LeaderLink | None = None
+        self._lost: asyncio.Future[None] | None = None
+        self._sent = 0
+        self._answered = 0
+        self._answered_at = 0.0
+        self._refused_until = 0
+        self._in_session = False
+        self._scheduled = False
+        self._hold: asyncio.TimerHandle | None = None
+        self._hold_over = False
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._connecting = self._loop.create_task(self._keep_connected(), name=f"follow {name}")
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    # What is followed
+
+    def follow(self, replica: Replica) -> None:
+        self._replicas[replica.key] = replica
+        self._forgotten.discard(replica.key)
+        replica.durable_listener = self._durable
+        self._ask(replica)
+
+    def unfollow(self, replica: Replica) -> None:
+        if self._replicas.get(replica.key) is not replica:
+            return
+        replica.durable_listener = None
+        del self._replicas[replica.key]
+        self._due.pop(replica.key, None)
+        self._settling.pop(replica.key, None)
+        if self._named.pop(replica.key, None) is not None:
+            self._forgotten.add(replica.key)
+            self._send_soon()
+
+    async def stop(self) -> None:
+        self._connecting.cancel()
+        for task in self._tasks:
+            task.cancel()
+        if self._hold is not None:
+            self._hold.cancel()
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        await asyncio.gather(self._connecting, *self._tasks, return_exceptions=True)
+
+    def _ask(self, replica: Replica) -> None:
+        """Tell its position as soon as it is durable."""
+        key = replica.key
+        if self._replicas.get(key) is not replica:
+            return
+        if replica.is_durable:
+            self._settling.pop(key, None)
+            self._due[key] = replica
+        else:
+            self._settling[key] = replica
+        self._send_soon()
+
+    def _durable(self, replica: Replica) -> None:
+        if self._settling.pop(replica.key, None) is not None:
+            self._due[replica.key] = replica
+            self._send_soon()
+
+    # Requests
+
+    def _send_soon(self) -> None:
+        """At the end of the loop's step: what else becomes durable in it goes into the same request."""
+        if not self._scheduled and self._link is not None:
+            self._scheduled = True
+            self._loop.call_soon(self._send_if_due)
+
+    def _send_if_due(self) -> None:
+        self._scheduled = False
+        link = self._link
+        under_way = self._sent - self._answered
+        if link is None or under_way >= (UNDER_WAY if self._in_session else 1):
+            return
+        if under_way and not self._due and not self._forgotten:
+            return
+        if self._settling and not self._hold_over:
+            if self._hold is None:
+                self._hold = self._loop.call_later(HOLD_S, self._held_long_enough)
+            return
+        if not self._due and len(self._settling) >= len(self._replicas) and not self._forgotten:
+            return
+        if self._hold is not None and not self._settling:
+            self._hold.cancel()
+            self._hold = None
+        if not self._settling:
+            self._hold_over = False
+        due, self._due = self._due, {}
+        forgotten, self._forgotten = self._forgotten, set()
+        if not under_way:
+            self._answered_at = self._loop.time()
+        self._sent = link.send({key: replica.next_fetch() for key, replica in due.items()}, forgotten)
+        for key in due:
+            self._named[key] = self._sent
+
+    def _held_long_enough(self) -> None:
+        self._hold = None
+        self._hold_over = True
+        self._send_if_due()
+
+    # Answers
+
+    def answered(self, number: int, answers: Iterable[tuple[PartitionKey, FetchAnswer]]) -> None:
+        self._answered = number
+        self._in_session = True
+        self._answered_at = self._loop.time()
+        now_ms = self._parts.clock()
+        for key, answer in answers:
+            replica = self._replicas.get(key)
+            named = self._named.get(key)
+            if replica is None or named is None or number < named or key in self._due:
+                continue
+            match replica.take(answer, now_ms):
+                case Next.ASK:
+                    delay_s = self._parts.throttle(replica, len(answer.records), self._answered_at)
+                    if delay_s > 0:
+                        self._loop.call_later(delay_s, self._ask, replica)
+                    else:
+                        self._ask(replica)
+                case Next.LATER:
+                    self._loop.call_later(AGAIN_S, self._ask, replica)
+                case Next.FROM_ARCHIVE:
+                    self._restore(replica)
+                case Next.WAIT:
+                    pass
+        self._hold_over = False
+        self._send_soon()
+
+    def refused(self, number: int, error: TierlogError) -> None:
+        self._answered = number
+        if number <= self._refused_until:
+            return
+        _log.info("followed broker refuses", broker=self._leader, error=str(error))
+        self._refused_until = self._sent
+        self._in_session = False
+        self._loop.call_later(REFUSED_S, self._name_all)
+
+    def lost(self, error: Exception) -> None:
+        self._link = None
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_exception(error)
+
+    def _name_all(self) -> None:
+        """A session begins: every position is told anew."""
+        self._named.clear()
+        self._forgotten.clear()
+        self._due.clear()
+        for replica in self._replicas.values():
+            self._ask(replica)
+
+    def _restore(self, replica: Replica) -> None:
+        async def restore() -> None:
+            try:
+                await self._parts.restore(replica)
+                delay_s = 0.0
+            except TierlogError as error:
+                _log.warning("replica not begun from the archive", partition=str(replica.tp), error=str(error))
+                delay_s = BACKOFF_S[1]
+            self._loop.call_later(delay_s, self._ask, replica)
+
+        task = self._loop.create_task(restore())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # The connection
+
+    async def _keep_connected(self) -> None:
+        backoff_s = BACKOFF_S[0]
+        await self._parts.started.wait()
+        while True:
+            try:
+                await self._serve_one()
+                backoff_s = BACKOFF_S[0]
+            except (OSError, TierlogError) as error:
+                _log.info("followed broker not reached", broker=self._leader, error=str(error) or repr(error))
+                if isinstance(error, ConnectionError):
+                    self._parts.suspect(self._leader)
+            except Exception:
+                # Whatever it was, replicas that stop following for good fall out of sync for good.
+                _log.exception("following failed", broker=self._leader)
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_S[1])
+
+    async def _serve_one(self) -> None:
+        """One connection from its beginning to its end."""
+        broker = self._parts.image.broker(self._leader)
+        if broker is None:
+            return
+        lost = self._lost = self._loop.create_future()
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            self._link = link = await self._parts.connect(broker, self._name, self)
+        try:
+            self._sent = self._answered = self._refused_until = 0
+            self._in_session = False
+            self._name_all()
+            self._send_soon()
+            while not lost.done():
+                await asyncio.wait((lost,), timeout=1)
+                silent_s = self._loop.time() - self._answered_at
+                if self._sent > self._answered and silent_s > SILENCE_S + self._parts.settings.fetch_wait_max_ms / 1000:
+                    raise TimeoutError("no answer")
+            lost.result()
+        finally:
+            self._link = None
+            link.close()

@@ -1,0 +1,138 @@
+"""Keeps the store's in-sync sets as this broker's leaderships want them.
+
+Owns: when they are looked at, and the writes. Leaves to `leadership` who belongs into the set, and what counts until
+that is known.
+
+Looked at: partitions whose follower has caught up, at once; all of them when brokers came or went, and every so often
+for followers that lag. What changes at the same time is written together. A write that is refused is decided anew from
+what the image shows then; one without an answer is proposed again, until the image shows what became of it.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import structlog
+
+from hot_tier.cluster import model
+from hot_tier.cluster.image import ClusterImage, ImageChange
+from hot_tier.cluster.store import Compare, MetadataStore, Revision
+from hot_tier.cluster.swaps import Swap, swap_states
+from hot_tier.errors import TierlogError
+from hot_tier.ids import NodeId
+from hot_tier.replication.leadership import Leadership
+from hot_tier.replication.partition import Partition, steady_ms
+from hot_tier.replication.settings import ReplicationSettings
+
+CHECK_S: Final = 1.0
+AGAIN_S: Final = 0.05
+
+_log = structlog.get_logger()
+
+
+class Proposal(NamedTuple):
+    partition: Partition
+    leadership: Leadership
+    swap: Swap
+
+
+class IsrKeeper:
+    def __init__(self, store: MetadataStore, image: ClusterImage, settings: ReplicationSettings) -> None:
+        self._store = store
+        self._image = image
+        self._settings = settings
+        self._partitions: Iterable[Partition] = ()
+        self._due: dict[Partition, None] = {}
+        self._all_due = False
+        self._wake = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self.shrinks = 0
+        self.expands = 0
+
+    def start(self, partitions: Iterable[Partition]) -> None:
+        """`partitions` gives those that this broker leads, anew each time."""
+        self._partitions = partitions
+        self._image.subscribe(self._image_changed)
+        self._running = asyncio.get_running_loop().create_task(self._run(), name="in-sync sets")
+
+    async def stop(self) -> None:
+        if self._running is not None:
+            self._image.unsubscribe(self._image_changed)
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    def due(self, partition: Partition) -> None:
+        """A follower that is not in sync has fetched."""
+        self._due[partition] = None
+        self._wake.set()
+
+    def _image_changed(self, change: ImageChange) -> None:
+        if change.brokers:
+            self._all_due = True
+            self._wake.set()
+
+    async def _run(self) -> None:
+        check_s = min(CHECK_S, self._settings.lag_time_max_ms / 2000)
+        while True:
+            try:
+                async with asyncio.timeout(check_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._all_due = True
+            self._wake.clear()
+            due, self._due = self._due, {}
+            everyone, self._all_due = self._all_due, False
+            try:
+                settled = await self._propose(list(self._partitions) if everyone else due)
+            except Exception:
+                # Without it a dead follower would hold up every commit.
+                _log.exception("in-sync sets not looked at")
+                settled = False
+            if not settled:
+                self._all_due = True
+                self._wake.set()
+                await asyncio.sleep(AGAIN_S)
+
+    async def _propose(self, partitions: Iterable[Partition]) -> bool:
+        """False when something is to be looked at again soon."""
+        now_ms = steady_ms()
+        brokers = self._image.brokers()
+        live = {broker.id: int(broker.epoch) for broker in brokers}
+        draining = {broker.id for broker in brokers if broker.draining}
+        groups: dict[frozenset[NodeId], list[Proposal]] = {}
+        for partition in partitions:
+            leadership = partition.leadership
+            if partition.failure is not None or len(leadership.state.replicas) == 1:
+                continue
+            wanted = leadership.isr_wanted(now_ms, self._settings.lag_time_max_ms, live, draining)
+            if wanted is None:
+                continue
+            swap = Swap(partition.topic.id, partition.tp.partition, replace(leadership.state, isr=wanted))
+            added = frozenset(wanted).difference(leadership.in_sync)
+            self.shrinks += len(wanted) - len(added) < len(leadership.in_sync)
+            self.expands += bool(added)
+            leadership.proposed(wanted)
+            groups.setdefault(added, []).append(Proposal(partition, leadership, swap))
+        done = await asyncio.gather(*(self._write(group, added, live) for added, group in groups.items()))
+        return all(done)
+
+    async def _write(self, proposals: list[Proposal], added: Collection[NodeId], live: dict[NodeId, int]) -> bool:
+        guards = [Compare(model.broker_key(node), Revision(live[node])) for node in added]
+        try:
+            written = await swap_states(self._store, [each.swap for each in proposals], guards)
+        except TierlogError as error:
+            _log.warning("in-sync sets not written", partitions=len(proposals), error=str(error))
+            for each in proposals:
+                each.leadership.unanswered()
+            return False
+        states = {swap.key: swap.state for swap in written}
+        for partition, leadership, swap in proposals:
+            state = states.get(swap.key)
+            if state is None:
+                leadership.refused()
+                continue
+            _log.info("in-sync set changed", partition=str(partition.tp), isr=state.isr)
+            if partition.leadership is leadership:
+                partition.in_sync_written(state)
+        return len(written) == len(proposals)

@@ -1,0 +1,146 @@
+"""One partition at a follower: its log as a copy of the leader's, and what of it is committed.
+
+Owns: what an answer of the leader does to the log. Leaves to: `following` the decision; `fetcher` when to ask and whom;
+`table` which role this broker has.
+
+- A position is told only when everything below it is durable here: synced with `flush=commit`.
+- The high watermark is what leaders said, as far as this log goes; consumers may read below it here too.
+"""
+
+from collections.abc import Callable
+from enum import Enum, auto
+
+import structlog
+
+from hot_tier.cluster.model import PartitionState, Topic
+from hot_tier.errors import TierlogError
+from hot_tier.ids import NodeId, Offset, TopicPartition
+from hot_tier.log.config import TopicConfig
+from hot_tier.log.partition_log import PartitionLog
+from hot_tier.replication.following import (
+    Append,
+    FetchAnswer,
+    FetchFrom,
+    FromArchive,
+    LeaderMoved,
+    ResetTo,
+    TruncateTo,
+    TryAgain,
+    decide,
+    follower_high_watermark,
+    next_fetch,
+)
+from hot_tier.replication.link import PartitionKey
+from hot_tier.replication.readable import ReadablePartition
+
+_log = structlog.get_logger()
+
+
+class Next(Enum):
+    """What an answer leaves to do."""
+
+    WAIT = auto()
+    """The position stands: the leader tells when there is more."""
+    ASK = auto()
+    """Tell the new position as soon as it is durable."""
+    LATER = auto()
+    """Tell the same position again after a while."""
+    FROM_ARCHIVE = auto()
+    """The leader's disk no longer has what comes next; the bucket does."""
+
+
+class Replica(ReadablePartition):
+    __slots__ = ("_flush_before_ack", "added", "durable_listener", "key", "leader")
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        topic: Topic,
+        log: PartitionLog,
+        state: PartitionState,
+        node: NodeId,
+        high_watermark: Offset | None = None,
+    ) -> None:
+        known = log.log_start_offset if high_watermark is None else max(log.log_start_offset, high_watermark)
+        super().__init__(tp, topic, log, state.leader_epoch, known)
+        self.key: PartitionKey = (topic.id, tp.partition)
+        self.leader = state.leader
+        self.added = node in state.adding
+        """A reassignment under way brings it in: its traffic may be limited."""
+        self.durable_listener: Callable[[Replica], None] | None = None
+        """Called when everything in the log is durable."""
+        log.flush_listener = self._flush_settled
+        self.configure(topic, log.config)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the position may be told."""
+        log = self.log
+        return log.failure is None and (not self._flush_before_ack or log.flushed_offset >= log.log_end_offset)
+
+    def configure(self, topic: Topic, config: TopicConfig) -> None:
+        """The topic has other settings now, or is seen for the first time."""
+        self.topic = topic
+        self._flush_before_ack = config.flush_before_ack
+        if self._flush_before_ack and self.log.flushed_offset < self.log.log_end_offset:
+            self.log.request_flush(self.log)
+
+    def next_fetch(self) -> FetchFrom:
+        return next_fetch(self.log, self.leader_epoch)
+
+    def take(self, answer: FetchAnswer, now_ms: int) -> Next:
+        """Do what the leader's answer asks for. What goes wrong is logged and tried again."""
+        try:
+            return self._take(answer, now_ms)
+        except TierlogError as error:
+            _log.warning("replica not brought forward", partition=str(self.tp), leader=self.leader, error=str(error))
+            return Next.LATER
+
+    def _take(self, answer: FetchAnswer, now_ms: int) -> Next:
+        log = self.log
+        match decide(log, answer):
+            case Append(records, high_watermark, log_start_offset):
+                if records:
+                    log.append_replica(memoryview(records), self.leader_epoch, now_ms)
+                    if self._flush_before_ack:
+                        log.request_flush(log)
+                self._move(high_watermark)
+                if log_start_offset > log.log_start_offset:
+                    log.delete_records_before(min(log_start_offset, log.log_end_offset))
+                return Next.ASK if records else Next.WAIT
+            case TruncateTo(offset):
+                _log.info("replica truncated", partition=str(self.tp), offset=offset, was=log.log_end_offset)
+                log.truncate_to(offset, now_ms)
+                self._move(self.high_watermark)
+                return Next.ASK
+            case ResetTo(offset):
+                _log.warning("replica begun anew", partition=str(self.tp), offset=offset, was=log.log_end_offset)
+                log.reset_to(offset, now_ms)
+                self.high_watermark = offset
+                self._move(offset)
+                return Next.ASK
+            case FromArchive():
+                return Next.FROM_ARCHIVE
+            case LeaderMoved():
+                return Next.LATER
+            case TryAgain(reason):
+                _log.info("replica asks again", partition=str(self.tp), leader=self.leader, reason=reason)
+                return Next.LATER
+
+    def close(self, reason: TierlogError) -> None:
+        """Another role, or the topic is gone: whoever reads here is told."""
+        self.failure = reason
+        self.durable_listener = None
+        self.log.flush_listener = None
+        self._tell_waiters()
+
+    def _move(self, told: Offset) -> None:
+        moved = follower_high_watermark(self.high_watermark, told, self.log.log_end_offset)
+        if moved != self.high_watermark:
+            self.high_watermark = moved
+            self._tell_waiters()
+        self.log.committed_offset = moved
+
+    def _flush_settled(self) -> None:
+        if self.durable_listener is not None and self.is_durable:
+            self.durable_listener(self)

@@ -30,7 +30,7 @@ from benchmarks.process import wait_for
 from benchmarks.service import TierlogServer
 from cold_tier.cache import ColdReadSettings
 from cold_tier.format.write import ROW_GROUP_BYTES, write_segment
-from cold_tier.layout import PartitionLayout
+from cold_tier.layout import PartitionLayout, SegmentName
 from cold_tier.manifest.reader import Manifest, PageCache
 from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.objects.memory import MemoryStore
@@ -84,7 +84,7 @@ async def cold_requests(directory: Path) -> list[Line]:
     log, end = event_batches(100 << 20, Codec.NONE)
     path = directory / "source.log"
     path.write_bytes(log)
-    job = ArchiveJob(layout, 0, str(path), 0, end, (), b"", 0, 0, 3)  # type: ignore[arg-type]
+    job = ArchiveJob(layout, SegmentName(0, 0, uuid4().hex), str(path), 0, end, (), b"", 0, 0, 3)  # type: ignore[arg-type]
     await writer.append([await archive_segment(store, job, str(directory))], 0)
     reader = ColdReader(store, ColdReadSettings(read_ahead=0))
     manifest = Manifest(writer.current, PageCache(store))

@@ -7,7 +7,6 @@ convert -> rows -> index -> read back and verify [cold_tier.upload] -> manifest 
 import mmap
 import os
 import time
-import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from cold_tier.manifest.model import EpochStart, Segment
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.upload import upload_segment
 from hot_tier.errors import CorruptLog
-from hot_tier.ids import LeaderEpoch, Offset
+from hot_tier.ids import Offset
 from hot_tier.record.columns import RecordColumns, iter_columns
 from offloader import failpoints
 
@@ -25,7 +24,7 @@ from offloader import failpoints
 @dataclass(frozen=True, slots=True)
 class ArchiveJob:
     layout: PartitionLayout
-    leader_epoch: LeaderEpoch
+    name: SegmentName
     log_path: str
     base_offset: Offset
     end_offset: Offset
@@ -38,9 +37,8 @@ class ArchiveJob:
 
 
 async def archive_segment(store: RetryingStore, job: ArchiveJob, scratch: str) -> Segment:
-    """Upload the segment under a name of its own and return its manifest entry, verified."""
-    name = SegmentName(job.base_offset, job.leader_epoch, uuid.uuid4().hex)
-    path = os.path.join(scratch, f"{name.stem}.parquet")
+    """Upload the segment and return its manifest entry, verified."""
+    path = os.path.join(scratch, f"{job.name.stem}.parquet")
     layout = job.layout
     try:
         log_bytes = os.path.getsize(job.log_path)
@@ -71,7 +69,7 @@ async def archive_segment(store: RetryingStore, job: ArchiveJob, scratch: str) -
         return await upload_segment(
             store,
             layout,
-            name,
+            job.name,
             path,
             written,
             log_bytes=log_bytes,

@@ -227,7 +227,7 @@ class Offloader:
             await self._describe(partition.topic)
             following = archive.next_segment()
             if following is not None:
-                segment = await worker.archive(archive.job(following, self._clock()))
+                segment = await worker.archive(await archive.begin(following, self._clock()))
                 await archive.publish(segment, self._clock())
             await archive.apply_retention(self._clock())
             await archive.collect_removed(self._clock())

@@ -1,11 +1,14 @@
 """One led partition's archive: publishing, retention and garbage, in the one safe order, which has its home here.
 
-    rows -> index -> verified (offloader.archive) -> manifest -> metadata -> local delete
+    metadata names the upload -> rows -> index -> verified (offloader.archive) -> manifest -> metadata -> local delete
     log start -> manifest without the segment -> grace -> newest manifest read again -> objects deleted
     examined (offloader.proposals) -> manifest with the new in the place of the old -> grace -> … -> objects deleted
 
 Nothing is decided before `open` has loaded and taken over the newest manifest under this leader epoch. Whatever cannot
 be undone, a local segment or an object deleted, first asks the bucket whether our manifest is still the newest.
+
+An upload that was named and never published, by a leader that is gone or an attempt that failed, is removed before the
+next one begins: whoever reads the Parquet files without their manifest would count its rows twice.
 
 One thing at a time: what publishes or deletes holds `_turn`, since the offloader's round and a collection that somebody
 asked for may meet here.
@@ -13,6 +16,7 @@ asked for may meet here.
 
 import asyncio
 import dataclasses
+import uuid
 from collections.abc import Iterable, Sequence
 
 import orjson
@@ -22,7 +26,7 @@ from cold_tier import proposals
 from cold_tier.catalog import Catalog
 from cold_tier.errors import CorruptManifest, ManifestFenced
 from cold_tier.inventory import find_topics
-from cold_tier.layout import PartitionLayout
+from cold_tier.layout import PartitionLayout, SegmentName
 from cold_tier.manifest.model import EpochStart, Segment, Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.manifest.replacement import Replacement
@@ -56,6 +60,8 @@ class PartitionArchive:
         self._settings = settings
         self._writer: ManifestWriter | None = None
         self._unsure = False
+        self._uploading: SegmentName | None = None
+        """Named in metadata; published, or to be removed."""
         self._turn = asyncio.Lock()
         self.last_success_ms = 0
         self.archived_segments = 0
@@ -108,6 +114,9 @@ class PartitionArchive:
             )
             self._unsure = False
             self._published()
+            key = None if recorded is None else orjson.loads(recorded.value).get("uploading")
+            self._uploading = None if key is None else self.layout.parse_rows(key)
+            await self._remove_abandoned()
             await self._record_archived()
 
     def _check_against_log(self, found: Snapshot | None, archived_before: bool) -> None:
@@ -143,11 +152,16 @@ class PartitionArchive:
             self.partition.log.sealed_segments(), self.writer.current, self.partition.last_stable_offset
         )
 
-    def job(self, following: NextSegment, now_ms: int) -> ArchiveJob:
+    async def begin(self, following: NextSegment, now_ms: int) -> ArchiveJob:
+        """The work of archiving a segment, under a name that metadata knows before the bucket does."""
+        async with self._turn:
+            await self._remove_abandoned()
+            self._uploading = name = SegmentName(following.base_offset, self.leader_epoch, uuid.uuid4().hex)
+            await self._record_archived()
         info = following.info
         return ArchiveJob(
             layout=self.layout,
-            leader_epoch=self.leader_epoch,
+            name=name,
             log_path=info.path,
             base_offset=following.base_offset,
             end_offset=info.end_offset,
@@ -164,6 +178,7 @@ class PartitionArchive:
             failpoints.reach("archive.before_publish")
             await self.writer.append([segment], now_ms)
             failpoints.reach("archive.published")
+            self._uploading = None
             self._published()
             await self._record_archived()
             failpoints.reach("archive.recorded")
@@ -273,6 +288,13 @@ class PartitionArchive:
         """Whether a job holds the topic's retention; asked only when something is to go, for it costs a LIST."""
         return bool(await held(self.store, self.layout.topic, self.layout.topic_id, now_ms))
 
+    async def _remove_abandoned(self) -> None:
+        abandoned = self._uploading
+        if abandoned is not None and abandoned.base_offset >= self.writer.current.end_offset:
+            await self.ensure_still_leading()
+            await self.store.delete([self.layout.rows(abandoned), self.layout.index(abandoned)])
+        self._uploading = None
+
     async def ensure_still_leading(self) -> None:
         if not await self.writer.still_newest():
             raise ManifestFenced(
@@ -288,7 +310,7 @@ class PartitionArchive:
             self.partition.log.delete_records_before(snapshot.log_start_offset)
 
     async def _record_archived(self) -> None:
-        """Metadata learns how far the archive reaches: what followers may drop."""
+        """Metadata learns how far the archive reaches, which is what followers may drop, and what is under way."""
         current = self.writer.current
         key = archived_key(self.layout.topic_id, self.layout.partition)
         while True:
@@ -298,6 +320,7 @@ class PartitionArchive:
                     "end_offset": current.end_offset,
                     "leader_epoch": self.leader_epoch,
                     "log_start": current.log_start_offset,
+                    "uploading": None if self._uploading is None else self.layout.rows(self._uploading),
                 }
             )
             if known is not None and orjson.loads(known.value)["leader_epoch"] > self.leader_epoch:

@@ -1,11 +1,13 @@
 """The offloader when something is wrong around it: lost manifests, two histories, shared buckets, clocks, mistakes."""
 
 import asyncio
+import io
 import os
 import shutil
 import signal
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from cold_tier.errors import StoreUnavailable
@@ -15,6 +17,7 @@ from hot_tier.cluster.configs import ConfigChange, ConfigOperation
 from hot_tier.errors import InvalidConfig
 from hot_tier.record.batch import read_header
 from hot_tier.record.columns import NewRecord, encode_records
+from offloader import failpoints
 from offloader.archive import archive_segment
 from offloader.settings import OffloadSettings
 from tests.gateway.kafka.node import until
@@ -150,6 +153,43 @@ async def test_an_upload_under_way_is_no_orphan_whatever_the_clock_says(tmp_path
         await node.settle()
         end = node.catalog.get(node.layout).snapshot.end_offset
         assert len(await node.read_cold(0, end)) == end > 40
+
+
+async def rows_in_the_bucket(node: Archived) -> int:
+    """As someone counts them who lists the Parquet files and knows of no manifest."""
+    keys = await node.keys(node.layout.rows_folder)
+    return sum([pq.read_metadata(io.BytesIO(await node.store.get(key))).num_rows for key in keys])
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "archive.rows_uploaded",
+        "archive.index_uploaded",
+        "archive.verified",
+        "archive.before_publish",
+        "archive.published",
+    ],
+)
+@pytest.mark.parametrize("then", ["tried again", "by the next leader"])
+async def test_an_upload_that_came_to_nothing_is_not_counted_by_who_reads_plain_parquet(
+    place: str, then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with archived_node(str(tmp_path), config=KEEPING) as node:
+        without_worker(node, tmp_path)
+        await node.produce(60)
+        monkeypatch.setitem(failpoints._chosen, place, ("fail", 2))
+        await node.offloader.round()
+        assert any(archive.failures for archive in node.offloader)
+        if then == "tried again":
+            node.clock.now_ms += HOUR
+            await node.settle()
+            assert await rows_in_the_bucket(node) == node.catalog.get(node.layout).snapshot.end_offset > 40
+            return
+    async with archived_node(str(tmp_path), config=KEEPING, clock=node.clock) as node:
+        without_worker(node, tmp_path)
+        await node.settle()
+        assert await rows_in_the_bucket(node) == node.catalog.get(node.layout).snapshot.end_offset > 40
 
 
 async def test_a_lost_answer_to_a_manifest_is_not_another_leader(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ A read is two steps, so that a fetch over many partitions can first see how much
 take it (`take_now`, or `take` when the bytes are not in memory). `read_now` and `read` are both steps at once.
 
 Offsets: log start ≤ local log start ≤ last stable offset ≤ high watermark ≤ log end. Below the log start or above the
-log end is out of range; at or above what the reader may see there is nothing yet. From the local log start on the hot
-tier answers; below it the archive does, and while the archive cannot be reached or its manifest is not loaded, that is
-an error to try again, never "out of range": a client would reset its position.
+log end is out of range (above a follower's, it only has not come there); at or above what the reader may see there is
+nothing yet. From the local log start on the hot tier answers; below it the archive does, and while the archive cannot
+be reached or its manifest is not loaded, that is an error to try again, never "out of range": a client would reset its
+position.
 """
 
 from dataclasses import dataclass
@@ -21,10 +22,11 @@ from cold_tier.errors import ArchiveNotLoaded, CorruptManifest
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.reader import Manifest
 from cold_tier.reader import ColdReader
-from hot_tier.errors import OffsetOutOfRange
+from hot_tier.errors import OffsetNotAvailable, OffsetOutOfRange
 from hot_tier.ids import Offset
 from hot_tier.log.reading import FileSlice, TimestampOffset
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.readable import ReadablePartition
+from hot_tier.replication.replica import Replica
 
 NOTHING: Final = b""
 
@@ -51,7 +53,7 @@ class ColdSlice:
 class Located:
     """What a read would give: where the bytes are, and the offsets around them as of now."""
 
-    partition: Partition
+    partition: ReadablePartition
     high_watermark: Offset
     last_stable_offset: Offset
     log_start_offset: Offset
@@ -86,12 +88,14 @@ class Reader:
         self._archive = archive
 
     def locate(
-        self, partition: Partition, offset: int, max_bytes: int, isolation: int, *, min_one: bool = True
+        self, partition: ReadablePartition, offset: int, max_bytes: int, isolation: int, *, min_one: bool = True
     ) -> Located:
         """With `min_one`, a first batch larger than `max_bytes` is given whole. OffsetOutOfRange, CorruptLog."""
         log = partition.log
         start = log.log_start_offset
         if not start <= offset <= log.log_end_offset:
+            if offset >= start and isinstance(partition, Replica):
+                raise OffsetNotAvailable(f"offset {offset} has not come to this follower", where=str(partition.tp))
             raise OffsetOutOfRange(
                 f"offset {offset} is not there",
                 where=str(partition.tp),
@@ -147,16 +151,16 @@ class Reader:
         """What a reader gets that cannot wait for the archive any longer; it comes again and finds it."""
         return _fetched(located, NOTHING)
 
-    def read_now(self, partition: Partition, offset: int, max_bytes: int, isolation: int) -> Fetched | None:
+    def read_now(self, partition: ReadablePartition, offset: int, max_bytes: int, isolation: int) -> Fetched | None:
         return self.take_now(self.locate(partition, offset, max_bytes, isolation))
 
-    async def read(self, partition: Partition, offset: int, max_bytes: int, isolation: int) -> Fetched:
+    async def read(self, partition: ReadablePartition, offset: int, max_bytes: int, isolation: int) -> Fetched:
         located = self.locate(partition, offset, max_bytes, isolation)
         now = self.take_now(located)
         return now if now is not None else await self.take(located)
 
     async def offset_for_timestamp(
-        self, partition: Partition, timestamp_ms: int, isolation: int
+        self, partition: ReadablePartition, timestamp_ms: int, isolation: int
     ) -> TimestampOffset | None:
         """The earliest record at or after a time, over both tiers, among those that the reader may see."""
         log = partition.log
@@ -174,7 +178,7 @@ class Reader:
             start = seam
 
     async def _first_cold(
-        self, partition: Partition, timestamp_ms: int, start: Offset, end: Offset
+        self, partition: ReadablePartition, timestamp_ms: int, start: Offset, end: Offset
     ) -> TimestampOffset | None:
         start = max(start, partition.log.log_start_offset)
         if start >= end:
@@ -184,7 +188,7 @@ class Reader:
         found = await self._archive.reader.first_at_or_after(manifest, timestamp_ms, start, end)
         return None if found is None else TimestampOffset(found.timestamp_ms, found.offset, found.leader_epoch)
 
-    async def max_timestamp_offset(self, partition: Partition) -> TimestampOffset | None:
+    async def max_timestamp_offset(self, partition: ReadablePartition) -> TimestampOffset | None:
         """The first record with the greatest timestamp of all that are committed."""
         log = partition.log
         hot = await log.max_timestamp_offset(partition.high_watermark)
@@ -199,12 +203,12 @@ class Reader:
             return hot
         return await self._first_cold(partition, latest, start, seam) or hot
 
-    def archived_end(self, partition: Partition) -> Offset:
+    def archived_end(self, partition: ReadablePartition) -> Offset:
         """Archived through here, exclusive; 0 where nothing is, or nothing is known yet."""
         manifest = None if self._archive is None else self._archive.catalog.get(_layout(partition))
         return Offset(0) if manifest is None or not manifest.snapshot.segments else manifest.snapshot.end_offset
 
-    def _manifest(self, partition: Partition, offset: int) -> Manifest:
+    def _manifest(self, partition: ReadablePartition, offset: int) -> Manifest:
         manifest = None if self._archive is None else self._archive.catalog.get(_layout(partition))
         if manifest is None:
             raise ArchiveNotLoaded(
@@ -219,7 +223,7 @@ class Reader:
         return manifest
 
 
-def _layout(partition: Partition) -> PartitionLayout:
+def _layout(partition: ReadablePartition) -> PartitionLayout:
     return PartitionLayout(partition.tp.topic, partition.topic.id, partition.tp.partition)
 
 
@@ -228,7 +232,7 @@ def _fetched(located: Located, records: bytes | memoryview) -> Fetched:
     return Fetched(records, located.high_watermark, located.last_stable_offset, located.log_start_offset)
 
 
-def _hole(partition: Partition, offset: int) -> CorruptManifest:
+def _hole(partition: ReadablePartition, offset: int) -> CorruptManifest:
     return CorruptManifest(
         f"offset {offset} is neither on the local disk nor named by the archive's manifest",
         where=str(partition.tp),

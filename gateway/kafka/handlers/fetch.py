@@ -19,7 +19,7 @@ from gateway.kafka.errors import InconsistentTopicId, error_code
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.handlers import replica_fetch
 from gateway.kafka.handlers.fetch_sessions import Plan, Wanted, news
-from gateway.kafka.handlers.leadership import current_leader, diverging_epoch
+from gateway.kafka.handlers.leadership import current_leader, diverging_epoch, nearer_replica
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.fetch import (
     EpochEndOffset,
@@ -31,10 +31,11 @@ from gateway.kafka.protocol.messages.fetch import (
     PartitionData,
 )
 from hot_tier.errors import FencedLeaderEpoch, NotLeader, TierlogError
-from hot_tier.replication.partition import Partition
 from hot_tier.replication.readable import ReadablePartition
 
 NO_OFFSET: Final = -1
+FOLLOWERS_SINCE: Final = 11
+"""From this version on a client knows that it may read from a follower (KIP-392)."""
 
 Outcome = Located | PartitionData
 """What a partition has: something to take, or an answer already (an error, a diverging epoch)."""
@@ -49,7 +50,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
         return FetchResponse(error_code=plan.error, session_id=plan.session_id)
     max_bytes = context.buffers.answer_bytes(min(request.max_bytes, node.kafka.fetch_max_bytes))
     wait_ms = min(request.max_wait_ms, node.kafka.fetch_max_wait_ms)
-    fetch = Fetch(plan, context, max_bytes, request.isolation_level, wait_ms)
+    fetch = Fetch(plan, context, request, max_bytes, wait_ms)
     outcomes = fetch.locate()
     if wait_ms <= 0 or not plan.wanted or fetch.enough(outcomes, request.min_bytes):
         return fetch.answer(outcomes)
@@ -59,13 +60,16 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
 class Fetch:
     """One request's partitions and limits."""
 
-    __slots__ = ("_context", "_isolation", "_max_bytes", "_wait_ms", "plan")
+    __slots__ = ("_context", "_isolation", "_max_bytes", "_rack", "_wait_ms", "plan")
 
-    def __init__(self, plan: Plan, context: RequestContext, max_bytes: int, isolation: int, wait_ms: int) -> None:
+    def __init__(
+        self, plan: Plan, context: RequestContext, request: FetchRequest, max_bytes: int, wait_ms: int
+    ) -> None:
         self.plan = plan
+        self._rack = request.rack_id
         self._context = context
         self._max_bytes = max_bytes
-        self._isolation = isolation
+        self._isolation = request.isolation_level
         self._wait_ms = wait_ms
 
     def locate(self) -> list[Outcome]:
@@ -142,20 +146,25 @@ class Fetch:
                 answers[position] = self._data(wanted, read.result())
         return self._response(answers)
 
-    def partition(self, wanted: Wanted) -> Partition:
+    def _partition(self, wanted: Wanted) -> ReadablePartition:
         node = self._context.node
+        find = node.partitions.readable if self._context.api_version >= FOLLOWERS_SINCE else node.partitions.get
         if isinstance(wanted.topic, UUID):
             topic = node.image.topic_by_id(wanted.topic)
-            partition = node.partitions.get(topic.name, wanted.partition)
+            partition = find(topic.name, wanted.partition)
             if partition.topic.id != wanted.topic:
                 raise InconsistentTopicId(f"topic {topic.name} has another id", where=str(partition.tp))
             return partition
-        return node.partitions.get(wanted.topic, wanted.partition)
+        return find(wanted.topic, wanted.partition)
 
     def _locate_one(self, wanted: Wanted, max_bytes: int, min_one: bool) -> Outcome:
         try:
-            partition = self.partition(wanted)
+            partition = self._partition(wanted)
             partition.check_leader_epoch(wanted.leader_epoch)
+            if self._rack:
+                nearer = nearer_replica(partition, self._context.node, self._rack, wanted.fetch_offset)
+                if nearer is not None:
+                    return _see(partition, wanted.partition, nearer)
             diverging = diverging_epoch(partition, wanted.last_fetched_epoch, wanted.fetch_offset)
             if diverging is not None:
                 return _diverging(partition, wanted.partition, diverging)
@@ -233,16 +242,27 @@ class Fetch:
         return [NodeEndpoint(broker.id, broker.host, broker.port, broker.rack) for broker in brokers]
 
 
-def _diverging(partition: ReadablePartition, index: int, diverging: tuple[int, int]) -> PartitionData:
+def _without_records(partition: ReadablePartition, index: int) -> PartitionData:
     return PartitionData(
         partition_index=index,
         high_watermark=partition.high_watermark,
         last_stable_offset=partition.last_stable_offset,
         log_start_offset=partition.log.log_start_offset,
-        diverging_epoch=EpochEndOffset(*diverging),
         aborted_transactions=None,
         records=b"",
     )
+
+
+def _diverging(partition: ReadablePartition, index: int, diverging: tuple[int, int]) -> PartitionData:
+    answer = _without_records(partition, index)
+    answer.diverging_epoch = EpochEndOffset(*diverging)
+    return answer
+
+
+def _see(partition: ReadablePartition, index: int, replica: int) -> PartitionData:
+    answer = _without_records(partition, index)
+    answer.preferred_read_replica = replica
+    return answer
 
 
 class LongPoll:

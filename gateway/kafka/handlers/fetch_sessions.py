@@ -160,6 +160,7 @@ def news(plan: Plan, wanted: Wanted, answer: PartitionData) -> bool:
         or answer.high_watermark != wanted.told_high_watermark
         or answer.log_start_offset != wanted.told_log_start_offset
         or answer.diverging_epoch is not None
+        or answer.preferred_read_replica >= 0
     )
     if changed:
         wanted.told_high_watermark = answer.high_watermark

@@ -7,6 +7,7 @@ from gateway.node import Node
 from hot_tier.errors import OffsetOutOfRange, TierlogError
 from hot_tier.ids import PartitionId, TopicPartition
 from hot_tier.replication.leadership import end_of_epoch
+from hot_tier.replication.partition import Partition
 from hot_tier.replication.readable import ReadablePartition
 
 
@@ -23,6 +24,25 @@ def current_leader(node: Node, topic: str | UUID, partition: int) -> Leader | No
     except TierlogError:
         return None
     return Leader(state.leader, state.leader_epoch) if state.leader >= 0 else None
+
+
+def nearer_replica(partition: ReadablePartition, node: Node, rack: str, offset: int) -> int | None:
+    """As leader: who else should be read by a client in `rack` (KIP-392). None: nobody, or we are no farther away.
+
+    In-sync replicas hold all that is committed; what is only in the bucket is read here.
+    """
+    me = node.image.broker(node.node_id)
+    if not isinstance(partition, Partition) or me is None or me.rack == rack:
+        return None
+    if not partition.log.local_log_start_offset <= offset <= partition.high_watermark:
+        return None
+    near = [
+        broker.id
+        for broker in map(node.image.broker, partition.in_sync)
+        if broker is not None and broker.rack == rack and broker.id != node.node_id
+    ]
+    # Always the same for a partition, so that its readers share what is in that broker's page cache.
+    return near[partition.tp.partition % len(near)] if near else None
 
 
 def diverging_epoch(partition: ReadablePartition, last_epoch: int, offset: int) -> tuple[int, int] | None:

@@ -64,6 +64,7 @@ def _known(partition: Partition, timestamp: int, isolation: int, answer: Answer,
         raise UnsupportedVersion(f"timestamp {timestamp} in version {context.api_version}", where=str(partition.tp))
     log = partition.log
     if timestamp == LATEST:
+        partition.check_committed_known()
         committed = isolation == Isolation.READ_COMMITTED
         answer.offset = partition.last_stable_offset if committed else partition.high_watermark
         answer.leader_epoch = partition.leader_epoch

@@ -48,8 +48,8 @@ def _topics(asked: Mapping[str, Iterable[int]], node: Node) -> list[DescribeLogD
             except TierlogError:
                 continue
             if node.node_id in state.replicas:
-                partition = node.partitions.find(name, index)
-                found.append(DescribeLogDirsPartition(index, partition.log.size_bytes if partition else 0))
+                log = node.partitions.find_log(name, index)
+                found.append(DescribeLogDirsPartition(index, log.size_bytes if log is not None else 0))
         if found:
             topics.append(DescribeLogDirsTopic(name, found))
     return topics

@@ -4,8 +4,8 @@ Owns: the connections, the endpoint in use, the authentication token.
 
 - One endpoint is used until it fails; then the next one is, for every request.
 - Each call ends within `OPERATION_S`. A repeatable one (reads, leases) gives an endpoint `SILENCE_S` to say
-  something before it asks the next. One that must happen once waits as long as it may, and is sent again only
-  when the first was certainly not carried out; otherwise it is MetadataAnswerLost.
+  something before it asks the next. One that must happen once gets `WRITE_S`, and is sent again only when the
+  first was certainly not carried out; otherwise it is MetadataAnswerLost.
 - Reads are linearizable: nothing here asks for a serializable one, which a cut-off member would answer from the past.
 
 Bodies and the meaning of answers are `hot_tier.cluster.etcd_wire`.
@@ -28,6 +28,9 @@ from hot_tier.errors import LeaseExpired, MetadataAnswerLost, MetadataUnavailabl
 
 OPERATION_S: Final = 5.0
 SILENCE_S: Final = 1.0
+WRITE_S: Final = 2.0
+"""A write that was on its way to a leader that died is never answered, and a new leader is there after 1 s: waiting
+longer than that for the old one only delays whoever has to decide anew."""
 CONNECT_S: Final = 1.0
 PAUSE_S: Final = 0.05
 """Between rounds over all endpoints."""
@@ -89,7 +92,9 @@ class EtcdClient:
             endpoint = self.endpoint
             left = deadline - loop.time()
             try:
-                return await self._ask(endpoint, path, data, read, min(left, SILENCE_S) if repeatable else left, left)
+                return await self._ask(
+                    endpoint, path, data, read, min(left, SILENCE_S if repeatable else WRITE_S), left
+                )
             except EtcdError as error:
                 failure = self.judge(endpoint, error)
             except Interrupted as interrupted:

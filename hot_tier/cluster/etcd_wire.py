@@ -83,6 +83,9 @@ def _prefix_end(prefix: str) -> str:
 
 # Answers
 
+_MALFORMED: Final = (AttributeError, KeyError, TypeError, ValueError)
+"""What reading a document of another shape raises."""
+
 
 def parse(data: bytes) -> Document:
     """One document; that of a stream is unwrapped. `EtcdError` when it says that something failed."""
@@ -94,7 +97,7 @@ def parse(data: bytes) -> Document:
                 raise EtcdError(int(error.get("grpc_code", UNKNOWN)), str(error.get("message", "")))
             raise EtcdError(int(document.get("code", UNKNOWN)), str(error))
         found = document.get("result", document)
-    except (ValueError, TypeError, AttributeError) as error:
+    except _MALFORMED as error:
         raise Garbled(f"not an answer of etcd: {data[:80]!r}") from error
     if not isinstance(found, dict):
         raise Garbled(f"not an answer of etcd: {data[:80]!r}")
@@ -104,7 +107,7 @@ def parse(data: bytes) -> Document:
 def read_revision(document: Document) -> Revision:
     try:
         return Revision(int(document["header"]["revision"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except _MALFORMED as error:
         raise Garbled(f"an answer without a revision: {str(document)[:80]}") from error
 
 
@@ -115,7 +118,7 @@ def read_range(prefix: str, document: Document) -> Range:
             KeyValue(_key(item, prefix), _value(item), Revision(int(item["mod_revision"])))
             for item in document.get("kvs", ())
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except _MALFORMED as error:
         raise Garbled(f"a range that is none: {error!r}") from error
     return Range(items, read_revision(document))
 
@@ -127,7 +130,7 @@ def read_transaction(document: Document) -> Revision | None:
 def read_lease(document: Document) -> LeaseId:
     try:
         return LeaseId(int(document["ID"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except _MALFORMED as error:
         raise Garbled(f"a lease that is none: {str(document)[:80]}") from error
 
 
@@ -135,7 +138,7 @@ def read_kept_alive(document: Document) -> bool:
     read_lease(document)
     try:
         return int(document.get("TTL", 0)) > 0
-    except (TypeError, ValueError) as error:
+    except _MALFORMED as error:
         raise Garbled(f"a lease without its time: {str(document)[:80]}") from error
 
 
@@ -159,7 +162,7 @@ def read_watch(prefix: str, document: Document) -> WatchMessage:
             compact_revision=int(document.get("compact_revision", 0)),
             reason=str(document.get("cancel_reason", "")),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except _MALFORMED as error:
         raise Garbled(f"a watch message that is none: {error!r}") from error
 
 
@@ -176,11 +179,11 @@ def _event(event: Document, prefix: str) -> Event:
 
 
 def _key(item: Document, prefix: str) -> str:
-    return b64decode(item["key"]).decode().removeprefix(prefix)
+    return b64decode(item["key"], validate=True).decode().removeprefix(prefix)
 
 
 def _value(item: Document) -> bytes:
-    return b64decode(item.get("value", ""))
+    return b64decode(item.get("value", ""), validate=True)
 
 
 # Failures: gRPC's codes, and what they say about a write that met them

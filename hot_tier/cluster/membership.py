@@ -227,6 +227,9 @@ class Membership:
                     self._renewed_ms = sent_ms
                 else:
                     await self._register()
+                    # The watch may have shown the new registration before it was answered, when it looked foreign.
+                    self._registration_gone.clear()
+                    self._look_for_registration()
                     _log.warning("lease lost, registered anew", node=self.info.id, epoch=self.registration_epoch)
                 pause_s = interval_s
             except NodeIdTaken as error:
@@ -240,7 +243,11 @@ class Membership:
                     await asyncio.sleep(pause_s)
 
     def _image_changed(self, change: ImageChange) -> None:
-        if not change.brokers or self._image is None:
+        if change.brokers:
+            self._look_for_registration()
+
+    def _look_for_registration(self) -> None:
+        if self._image is None:
             return
         shown = self._image.broker(self.info.id)
         if shown is None or shown.lease != self._lease:

@@ -1,7 +1,7 @@
 """Coming, staying and going: who is counted, and what a broker may still vouch for when it comes back."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pytest
 from hot_tier.cluster import model
 from hot_tier.cluster.model import NO_NODE
 from hot_tier.cluster.sqlite import SqliteStore
-from hot_tier.cluster.store import Compare, Put
+from hot_tier.cluster.store import Compare, Delete, Put, Revision
 from hot_tier.errors import DataLost, NodeIdTaken
 from hot_tier.ids import NodeId
 from hot_tier.log.config import TopicConfig
@@ -188,6 +188,30 @@ async def test_a_lost_lease_is_replaced(store: SqliteStore, three: list[Member])
         )
         await three[0].image.reached(three[1].image.revision)
     assert three[0].membership.registration_epoch > before
+
+
+async def test_a_registration_that_is_seen_before_it_is_answered_is_the_last(
+    store: SqliteStore, three: list[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """etcd's watch may be quicker than its answer: the broker must not take its own registration for another's."""
+    member, transact = three[0], store.transact
+
+    async def answered_late(compares: Sequence[Compare], writes: Sequence[Put | Delete]) -> Revision | None:
+        revision = await transact(compares, writes)
+        if revision is not None:
+            await member.image.reached(revision)
+        return revision
+
+    monkeypatch.setattr(store, "transact", answered_late)
+    await store.revoke_lease(member.membership.lease)
+    seen = set()
+    for _ in range(50):
+        await asyncio.sleep(0.01)
+        seen.add(member.membership.registration_epoch)
+    assert len(seen) == 2
+    mine = member.image.broker(NodeId(1))
+    assert mine is not None
+    assert (mine.lease, mine.epoch) == (member.membership.lease, member.membership.registration_epoch)
 
 
 async def test_a_paused_broker_whose_number_was_taken_gives_up(store: SqliteStore, three: list[Member]) -> None:

@@ -1,4 +1,4 @@
-"""Three brokers, real processes: kill -9 of a leader under an idempotent producer loses nothing, and replicas are equal.
+"""Three brokers, real processes: kill -9 of a leader under an idempotent producer loses nothing; replicas are equal.
 
 producer ──acks=all──▶ leader ✗ kill -9        ┌▶ every acknowledged record once, at its offset
                └─────▶ follower leads, epoch+1 ─┤

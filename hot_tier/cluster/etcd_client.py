@@ -3,9 +3,9 @@
 Owns: the connections, the endpoint in use, the authentication token.
 
 - One endpoint is used until it fails; then the next one is, for every request.
-- Each call ends within `OPERATION_S`. A repeatable one (reads, leases) gives an endpoint `SILENCE_S` to say
-  something before it asks the next. One that must happen once gets `WRITE_S`, and is sent again only when the
-  first was certainly not carried out; otherwise it is MetadataAnswerLost.
+- An endpoint has `SILENCE_S` to say something, a call `OPERATION_S` to be answered by any. A repeatable call (reads,
+  leases) goes to the next endpoint then. One that must happen once is sent again only when the first was
+  certainly not carried out; otherwise it is MetadataAnswerLost.
 - Reads are linearizable: nothing here asks for a serializable one, which a cut-off member would answer from the past.
 
 Bodies and the meaning of answers are `hot_tier.cluster.etcd_wire`.
@@ -28,9 +28,8 @@ from hot_tier.errors import LeaseExpired, MetadataAnswerLost, MetadataUnavailabl
 
 OPERATION_S: Final = 5.0
 SILENCE_S: Final = 1.0
-WRITE_S: Final = 2.0
-"""A write that was on its way to a leader that died is never answered, and a new leader is there after 1 s: waiting
-longer than that for the old one only delays whoever has to decide anew."""
+"""A write that was forwarded to a leader which died is never answered, and a new leader is there within a second:
+waiting longer only delays whoever has to decide anew."""
 CONNECT_S: Final = 1.0
 PAUSE_S: Final = 0.05
 """Between rounds over all endpoints."""
@@ -90,11 +89,8 @@ class EtcdClient:
         while True:
             self._check_open()
             endpoint = self.endpoint
-            left = deadline - loop.time()
             try:
-                return await self._ask(
-                    endpoint, path, data, read, min(left, SILENCE_S if repeatable else WRITE_S), left
-                )
+                return await self._ask(endpoint, path, data, read, deadline - loop.time())
             except EtcdError as error:
                 failure = self.judge(endpoint, error)
             except Interrupted as interrupted:
@@ -117,7 +113,7 @@ class EtcdClient:
     async def revision(self, endpoint: str, key: str) -> Revision:
         """The store's revision by this endpoint, which needs a majority's word to say it."""
         data = orjson.dumps(wire.count_body(key))
-        return await self._ask(endpoint, "/v3/kv/range", data, wire.read_revision, SILENCE_S, SILENCE_S)
+        return await self._ask(endpoint, "/v3/kv/range", data, wire.read_revision, SILENCE_S)
 
     @asynccontextmanager
     async def stream(self, endpoint: str, path: str, body: Mapping[str, Any]) -> AsyncIterator[aiohttp.StreamReader]:
@@ -131,16 +127,10 @@ class EtcdClient:
             raise Interrupted("no answer in time", sent=True) from error
 
     async def _ask(
-        self,
-        endpoint: str,
-        path: str,
-        data: bytes,
-        read: Callable[[wire.Document], T],
-        silence_s: float,
-        total_s: float,
+        self, endpoint: str, path: str, data: bytes, read: Callable[[wire.Document], T], total_s: float
     ) -> T:
         """One request to one endpoint: its answer, `EtcdError` or `Interrupted`."""
-        async with self._post(endpoint, path, data, silence_s, total_s) as response:
+        async with self._post(endpoint, path, data, SILENCE_S, total_s) as response:
             return read(wire.parse(await response.read()))
 
     @asynccontextmanager

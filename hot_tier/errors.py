@@ -169,6 +169,24 @@ class OutcomeUnknown(TierlogError):
     """A change was under way when its answer was lost: it was made, or it was not. Trying again may make it twice."""
 
 
+class UnknownBroker(TierlogError):
+    """No broker of this number was ever part of the cluster."""
+
+
+class NoReassignment(TierlogError):
+    """A reassignment that was to be cancelled is not going on."""
+
+
+class ElectionNotNeeded(TierlogError):
+    """The partition has the leader that was asked for."""
+
+
+class NoEligibleLeader(TierlogError):
+    """None of those who could lead is alive, or in sync."""
+
+    retriable = True
+
+
 # The machine
 
 

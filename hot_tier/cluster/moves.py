@@ -1,0 +1,195 @@
+"""Moves that people ask for: replicas to other brokers, leaderships to preferred ones, a broker out of the cluster.
+
+Begins what the controller and the replicas then carry out: a reassignment is written into the partition's state, and
+done when its new replicas are in sync. All of it can be asked of any broker; every write is a compare-and-swap.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from hot_tier.cluster import elections, model
+from hot_tier.cluster.image import ClusterImage
+from hot_tier.cluster.model import BrokerInfo, PartitionState
+from hot_tier.cluster.placement import check_assignment
+from hot_tier.cluster.rebalance import Plan, plan_leaving, plan_rebalance
+from hot_tier.cluster.store import Compare, MetadataStore, Put, Revision
+from hot_tier.cluster.swaps import Swap, newest, swap_states
+from hot_tier.errors import (
+    ElectionNotNeeded,
+    MetadataConflict,
+    NoEligibleLeader,
+    NoReassignment,
+    TierlogError,
+    UnknownBroker,
+)
+from hot_tier.ids import NodeId, PartitionId, TopicPartition
+
+ATTEMPTS: Final = 10
+
+Outcome = dict[TopicPartition, TierlogError | None]
+"""None where it was done."""
+Decide = Callable[[TopicPartition, PartitionState], PartitionState | None]
+"""None where nothing is to be done; a TierlogError where it cannot be."""
+
+
+class PartitionMoves:
+    def __init__(self, store: MetadataStore, image: ClusterImage) -> None:
+        self._store = store
+        self._image = image
+
+    # Partitions
+
+    async def reassign(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> Outcome:
+        """Begin to move partitions to these replicas, the preferred leader first; None cancels what is going on."""
+
+        def decide(tp: TopicPartition, state: PartitionState) -> PartitionState | None:
+            target = targets[tp]
+            if target is not None:
+                known = sorted(self._live().union(state.replicas))
+                (replicas,) = check_assignment({tp.partition: target}, tp.partition, known)
+                return elections.begin_reassignment(state, replicas)
+            if not state.adding and not state.removing:
+                raise NoReassignment("no reassignment is going on", where=str(tp))
+            cancelled = elections.cancel_reassignment(state, self._live())
+            if cancelled is None:
+                raise NoEligibleLeader("none of the replicas it had before can lead", where=str(tp))
+            return cancelled
+
+        outcome = await self._change(targets, decide)
+        for name in {tp.topic for tp in targets}:
+            await self._note_factor(name)
+        return outcome
+
+    def reassignments(self) -> dict[TopicPartition, PartitionState]:
+        """Those that are going on."""
+        return {tp: state for tp, state in self._states() if state.adding or state.removing}
+
+    async def elect(self, partitions: Iterable[TopicPartition], *, unclean: bool = False) -> Outcome:
+        """Let the preferred replica lead; `unclean`: any replica that is alive, where no in-sync one is."""
+
+        def decide(tp: TopicPartition, state: PartitionState) -> PartitionState | None:
+            live = self._live()
+            if state.leader in live and (unclean or state.leader == state.replicas[0]):
+                raise ElectionNotNeeded(f"broker {state.leader} leads this partition", where=str(tp))
+            elected = elections.elect(state, live, unclean=True) if unclean else elections.prefer(state, live)
+            if elected is None or elected.leader == model.NO_NODE:
+                wanted = "no replica" if unclean else f"the preferred leader, broker {state.replicas[0]},"
+                raise NoEligibleLeader(f"{wanted} is not alive{'' if unclean else ' or not in sync'}", where=str(tp))
+            return elected
+
+        return await self._change(partitions, decide)
+
+    # Brokers
+
+    async def decommission(self, node: NodeId) -> int:
+        """No new replica and no leadership goes to this broker, and its replicas begin to move to others.
+
+        How many replicas are still to go. Asked again, it plans for what is left. A broker that is down can be
+        decommissioned too, as long as others are in sync with what it held.
+        """
+        staying = [broker for broker in self._image.brokers() if broker.id != node and not broker.draining]
+        plan = await asyncio.to_thread(
+            plan_leaving, dict(self._states()), [node], [broker.id for broker in staying], _racks(staying)
+        )
+        await self._mark(node, draining=True)
+        for error in (await self.reassign(plan)).values():
+            if error is not None:
+                raise error
+        return self.replicas_on(node)
+
+    async def recommission(self, node: NodeId) -> None:
+        """The broker takes replicas and leaderships again. What is on its way to others goes there all the same."""
+        await self._mark(node, draining=False)
+
+    async def rebalance(self, *, dry_run: bool = False) -> Plan:
+        """Even out replicas and preferred leaders over the brokers that are alive and not draining."""
+        able = [broker for broker in self._image.brokers() if not broker.draining]
+        plan = await asyncio.to_thread(
+            plan_rebalance, dict(self._states()), [broker.id for broker in able], _racks(able)
+        )
+        if not dry_run:
+            for error in (await self.reassign(plan)).values():
+                if error is not None:
+                    raise error
+        return plan
+
+    def replicas_on(self, node: NodeId) -> int:
+        return sum(node in state.replicas for _, state in self._states())
+
+    async def _mark(self, node: NodeId, *, draining: bool) -> None:
+        """In the broker's registration, for everybody now, and in its record, for its next registration."""
+        key, node_key = model.broker_key(node), model.node_key(node)
+        for _ in range(ATTEMPTS):
+            item, known = await self._store.get(key), await self._store.get(node_key)
+            if known is None:
+                raise UnknownBroker(f"there never was a broker {node} in this cluster")
+            record = replace(model.decode_node(node_key, known.value), draining=draining)
+            compares = [Compare(node_key, known.revision)]
+            writes = [Put(node_key, model.encode(record))]
+            if item is not None:
+                info = replace(model.decode_broker(key, item.value, item.revision), draining=draining)
+                compares.append(Compare(key, item.revision))
+                writes.append(Put(key, model.encode(info), info.lease))
+            revision = await self._store.transact(compares, writes)
+            if revision is not None:
+                await self._image.reached(revision)
+                return
+        raise MetadataConflict(f"broker {node} is being changed by others, gave up after {ATTEMPTS} attempts")
+
+    # Writing
+
+    async def _change(self, partitions: Iterable[TopicPartition], decide: Decide) -> Outcome:
+        """Decide for each from the image, write, and decide again for those that others changed meanwhile."""
+        outcome: Outcome = dict.fromkeys(partitions)
+        left = list(outcome)
+        for _ in range(ATTEMPTS):
+            swaps: dict[str, tuple[TopicPartition, Swap]] = {}
+            for tp in left:
+                try:
+                    state = self._image.partition_state(tp)
+                    changed = decide(tp, state)
+                except TierlogError as error:
+                    outcome[tp] = error
+                    continue
+                if changed is not None:
+                    swap = Swap(self._image.topic(tp.topic).id, tp.partition, changed)
+                    swaps[swap.key] = (tp, swap)
+            seen = self._image.revision
+            written = await swap_states(self._store, [swap for _, swap in swaps.values()])
+            for swap in written:
+                del swaps[swap.key]
+            await self._image.reached(newest(written))
+            left = [tp for tp, _ in swaps.values()]
+            if not left:
+                return outcome
+            await self._image.reached(Revision(seen + 1))
+        for tp in left:
+            outcome[tp] = MetadataConflict("the partition is being changed by others, try again", where=str(tp))
+        return outcome
+
+    async def _note_factor(self, name: str) -> None:
+        """A topic's replication factor is what all its partitions have, once a reassignment gave them another."""
+        topic = self._image.find_topic(name)
+        if topic is None:
+            return
+        widths = {len(elections.reassignment_target(state)) for state in self._image.partition_states(topic)}
+        if len(widths) == 1 and topic.replication_factor not in widths:
+            noted = replace(topic, replication_factor=widths.pop())
+            key = model.topic_key(name)
+            revision = await self._store.transact([Compare(key, topic.version)], [Put(key, model.encode(noted))])
+            if revision is not None:
+                await self._image.reached(revision)
+
+    def _live(self) -> set[NodeId]:
+        return {broker.id for broker in self._image.brokers()}
+
+    def _states(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
+        for topic in self._image.topics():
+            for index, state in enumerate(self._image.partition_states(topic)):
+                yield TopicPartition(topic.name, PartitionId(index)), state
+
+
+def _racks(brokers: Iterable[BrokerInfo]) -> dict[NodeId, str | None]:
+    return {broker.id: broker.rack for broker in brokers}

@@ -1,0 +1,168 @@
+"""Where replicas should be instead of where they are: pure plans over partition states and brokers.
+
+Two wishes: a broker that leaves must hold nothing; the others hold about the same number of replicas and are the
+preferred leaders of about the same number of partitions. Every replica that moves is a copy over the network, so none
+moves that need not: an order of replicas is changed before their places are.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from hot_tier.cluster.elections import reassignment_target
+from hot_tier.cluster.model import PartitionState
+from hot_tier.cluster.placement import Racks
+from hot_tier.errors import InvalidReplication
+from hot_tier.ids import NodeId, TopicPartition
+
+Plan = dict[TopicPartition, tuple[NodeId, ...]]
+"""The replicas that each partition should have; only those that should change."""
+
+
+def plan_leaving(
+    states: Mapping[TopicPartition, PartitionState],
+    leaving: Collection[NodeId],
+    staying: Collection[NodeId],
+    racks: Racks,
+) -> Plan:
+    """Each replica on a leaving broker goes to the least loaded one that stays, in a rack of its own if there is one.
+
+    InvalidReplication when a partition has as many replicas as there are brokers that stay.
+    """
+    placed = {tp: reassignment_target(state) for tp, state in states.items()}
+    load = _load(placed, staying)
+    plan: Plan = {}
+    for tp, replicas in placed.items():
+        moved = list(replicas)
+        for at, node in enumerate(replicas):
+            if node not in leaving:
+                continue
+            others = [other for other in moved if other != node]
+            able = [broker for broker in staying if broker not in others]
+            if not able:
+                raise InvalidReplication(
+                    f"{tp} has {len(replicas)} replicas, and only {len(staying)} brokers would stay",
+                    hint="add a broker first, or lower the replication factor of the topic",
+                )
+            used = {racks.get(other) for other in others}
+            moved[at] = min(able, key=lambda broker: (_repeats(broker, used, racks), load[broker], broker))
+            load[moved[at]] += 1
+        if tuple(moved) != replicas:
+            plan[tp] = tuple(moved)
+    return plan
+
+
+def plan_rebalance(states: Mapping[TopicPartition, PartitionState], brokers: Collection[NodeId], racks: Racks) -> Plan:
+    """As many replicas and as many preferred leaders on each of `brokers`, give or take one where racks allow it."""
+    before = {tp: reassignment_target(state) for tp, state in states.items()}
+    placed = dict(before)
+    load = _load(placed, brokers)
+    held: dict[NodeId, dict[TopicPartition, None]] = {node: {} for node in brokers}
+    for tp, replicas in sorted(placed.items()):
+        for node in replicas:
+            if node in held:
+                held[node][tp] = None
+    while (step := _lighten(placed, held, load, racks)) is not None:
+        tp, full, free = step
+        placed[tp] = tuple(free if node == full else node for node in placed[tp])
+        del held[full][tp]
+        held[free][tp] = None
+        load[full] -= 1
+        load[free] += 1
+    _even_leaders(placed, brokers)
+    return {tp: replicas for tp, replicas in placed.items() if replicas != before[tp]}
+
+
+def _lighten(
+    placed: Mapping[TopicPartition, Sequence[NodeId]],
+    held: Mapping[NodeId, Collection[TopicPartition]],
+    load: Mapping[NodeId, int],
+    racks: Racks,
+) -> tuple[TopicPartition, NodeId, NodeId] | None:
+    """One replica from a fuller broker to an emptier one, such that no partition has fewer racks than before."""
+    for full in sorted(load, key=lambda node: (-load[node], node)):
+        for free in sorted(load, key=lambda node: (load[node], node)):
+            if load[full] - load[free] < 2:
+                break
+            for tp in held[full]:
+                others = [node for node in placed[tp] if node != full]
+                if free not in others and _racks_kept(others, full, free, racks):
+                    return tp, full, free
+    return None
+
+
+def _racks_kept(others: Sequence[NodeId], full: NodeId, free: NodeId, racks: Racks) -> bool:
+    used = {racks.get(other) for other in others}
+    return _repeats(free, used, racks) <= _repeats(full, used, racks)
+
+
+def _even_leaders(placed: Plan, brokers: Collection[NodeId]) -> None:
+    """Put another replica first where that evens out the preferred leaders; nothing is copied for that.
+
+    From hand to hand first. What is left then needs chains: a broker with too many hands one to a broker that hands one
+    on, until one with too few has it.
+    """
+    leads = Counter(dict.fromkeys(brokers, 0))
+    leads.update(replicas[0] for replicas in placed.values() if replicas[0] in brokers)
+
+    def hand(tp: TopicPartition, heir: NodeId) -> None:
+        leads[placed[tp][0]] -= 1
+        leads[heir] += 1
+        placed[tp] = (heir, *(node for node in placed[tp] if node != heir))
+
+    for tp in sorted(placed):
+        able = [node for node in placed[tp] if node in leads]
+        heir = min(able, key=lambda node: leads[node], default=placed[tp][0])
+        if placed[tp][0] in leads and leads[placed[tp][0]] - leads[heir] >= 2:
+            hand(tp, heir)
+    while (chain := _chain(placed, leads)) is not None:
+        for tp, heir in chain:
+            hand(tp, heir)
+
+
+def _chain(
+    placed: Mapping[TopicPartition, Sequence[NodeId]], leads: Mapping[NodeId, int]
+) -> list[tuple[TopicPartition, NodeId]] | None:
+    """Partitions and their new first replicas, from a broker that leads too many to one that leads two fewer."""
+    heirs: dict[NodeId, dict[NodeId, TopicPartition]] = {}
+    for tp in sorted(placed):
+        first, *rest = placed[tp]
+        if first in leads:
+            for node in rest:
+                if node in leads:
+                    heirs.setdefault(first, {}).setdefault(node, tp)
+    for full in sorted(leads, key=lambda node: (-leads[node], node)):
+        found = _search(heirs, full, leads)
+        if found is not None:
+            return found
+    return None
+
+
+def _search(
+    heirs: Mapping[NodeId, Mapping[NodeId, TopicPartition]], full: NodeId, leads: Mapping[NodeId, int]
+) -> list[tuple[TopicPartition, NodeId]] | None:
+    """Breadth first: the shortest chain changes the fewest leaders."""
+    ways: dict[NodeId, list[tuple[TopicPartition, NodeId]]] = {full: []}
+    frontier = [full]
+    while frontier:
+        following = []
+        for node in frontier:
+            for heir, tp in heirs.get(node, {}).items():
+                if heir in ways:
+                    continue
+                ways[heir] = [*ways[node], (tp, heir)]
+                if leads[full] - leads[heir] >= 2:
+                    return ways[heir]
+                following.append(heir)
+        frontier = following
+    return None
+
+
+def _load(placed: Mapping[TopicPartition, Sequence[NodeId]], brokers: Collection[NodeId]) -> Counter[NodeId]:
+    load = Counter(dict.fromkeys(brokers, 0))
+    load.update(node for replicas in placed.values() for node in replicas if node in brokers)
+    return load
+
+
+def _repeats(broker: NodeId, used: Collection[str | None], racks: Racks) -> bool:
+    rack = racks.get(broker)
+    return rack is not None and rack in used

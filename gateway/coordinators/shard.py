@@ -1,4 +1,4 @@
-"""The groups of one partition of the offsets topic, while this broker leads it.
+"""The groups of one partition of the offsets topic, while this broker leads it in one epoch.
 
 Owns the map of groups, and what could not be read back. It is filled by `shards`, and run by `membership` and
 `group_offsets`.
@@ -13,7 +13,7 @@ from gateway.coordinators.offsets_topic.loader import LoadedGroup
 from gateway.coordinators.offsets_topic.values import CommittedOffset
 from gateway.coordinators.offsets_topic.writer import OffsetsWriter
 from hot_tier.errors import TierlogError
-from hot_tier.ids import TopicPartition
+from hot_tier.ids import LeaderEpoch, TopicPartition
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +33,7 @@ class GroupEntry:
 @dataclass(slots=True, eq=False)
 class Shard:
     number: int
+    leader_epoch: LeaderEpoch
     writer: OffsetsWriter
     groups: dict[str, GroupEntry] = field(default_factory=dict)
     damaged: dict[str, LoadedGroup] = field(default_factory=dict)

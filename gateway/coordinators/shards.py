@@ -1,8 +1,13 @@
 """Which groups this broker coordinates: those whose partition of the offsets topic it leads.
 
-Owns the offsets topic (made when first needed), the shards, and their loading. A shard appears as `loading` the moment
-this broker leads its partition, so that no request slips in before its groups are read back, and disappears with the
-leadership. What is done with the groups of a shard is its users'.
+Owns the offsets topic (made when first needed), the shards, and their loading. What is done with the groups of a
+shard is its users'.
+
+- A shard lives for one leader epoch. It appears as `loading` the moment this broker leads its partition, so that no
+  request slips in before its groups are read back, and disappears with the leadership. What it still has to write then
+  is refused: the next leader goes on from what it has read, and nothing may come behind that.
+- Groups are served from what is committed, all that was in the log when this broker began to lead: an offset that was
+  shown once is never gone after the next election.
 """
 
 import asyncio
@@ -22,7 +27,7 @@ from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.model import BrokerInfo, Topic
 from hot_tier.errors import TierlogError, TopicExists
-from hot_tier.ids import NodeId, PartitionId, TopicPartition
+from hot_tier.ids import LeaderEpoch, NodeId, PartitionId, TopicPartition
 from hot_tier.replication.table import PartitionTable
 
 LOADS_AT_ONCE: Final = 4
@@ -162,15 +167,16 @@ class Shards:
     def _follow(self) -> None:
         topic = self._image.find_topic(OFFSETS_TOPIC)
         states = [] if topic is None else self._image.partition_states(topic)
-        led = {number for number, state in enumerate(states) if state.leader == self._node_id}
-        for number in self._shards.keys() - led:
-            self._unload(number)
-        for number in led - self._shards.keys():
-            self._load(number)
+        led = {number: state.leader_epoch for number, state in enumerate(states) if state.leader == self._node_id}
+        for number, shard in list(self._shards.items()):
+            if led.get(number) != shard.leader_epoch:
+                self._unload(number)
+        for number in led.keys() - self._shards.keys():
+            self._load(number, led[number])
 
-    def _load(self, number: int) -> None:
-        shard = Shard(number, OffsetsWriter(self._find_partition, number, self._clock))
-        self._shards[number] = shard
+    def _load(self, number: int, leader_epoch: LeaderEpoch) -> None:
+        writer = OffsetsWriter(self._find_partition, number, leader_epoch, self._clock)
+        shard = self._shards[number] = Shard(number, leader_epoch, writer)
         if self._is_unused(shard):
             shard.loading = False
             return
@@ -188,14 +194,23 @@ class Shards:
     async def _read_back(self, shard: Shard) -> None:
         groups: dict[str, LoadedGroup] = {}
         try:
+            partition = self._find_partition(PartitionId(shard.number))
+            end_offset = partition.log.log_end_offset
+            committed = partition.when_committed(end_offset)
+            if committed is not None:
+                await committed
             async with self._load_slots:
-                groups = await load(self._find_partition(PartitionId(shard.number)).log)
+                groups = await load(partition.log, end_offset)
         except TierlogError as error:
             shard.failure = error
-            _log.error("group offsets not readable", partition=f"{OFFSETS_TOPIC}-{shard.number}", error=str(error))
-        if self._shards.get(shard.number) is shard:
-            self._loaded(shard, groups)
-            shard.loading = False
+        if self._shards.get(shard.number) is not shard:
+            return
+        if shard.failure is not None:
+            _log.error(
+                "group offsets not readable", partition=f"{OFFSETS_TOPIC}-{shard.number}", error=str(shard.failure)
+            )
+        self._loaded(shard, groups)
+        shard.loading = False
 
     def _unload(self, number: int) -> None:
         self._unloaded(self._shards.pop(number))

@@ -14,7 +14,7 @@ from typing import Final
 from gateway.coordinators.offsets_topic.keys import OffsetKey, read_key
 from gateway.coordinators.offsets_topic.values import CommittedOffset, GroupRecord, read_group, read_offset
 from hot_tier.errors import CorruptLog
-from hot_tier.ids import PartitionId, TopicPartition
+from hot_tier.ids import Offset, PartitionId, TopicPartition
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.record.batch import ReadBuffer, iter_headers
 from hot_tier.record.records import decode_records
@@ -35,11 +35,10 @@ class LoadedGroup:
     """Keys whose values cannot be read: deleting the group deletes them too."""
 
 
-async def load(log: PartitionLog) -> dict[str, LoadedGroup]:
-    """Everything up to the log end, committed or not: what was appended here is what the next leader goes on from."""
+async def load(log: PartitionLog, end_offset: Offset) -> dict[str, LoadedGroup]:
+    """Everything up to `end_offset`, which the caller has seen committed."""
     latest: Latest = {}
     position = int(log.log_start_offset)
-    end_offset = log.log_end_offset
     while position < end_offset:
         place = log.locate(position, CHUNK_BYTES, end_offset)
         if place is None:

@@ -5,6 +5,7 @@ A thousand consumers that commit at once cost one batch, one write and one sync 
 - `done` is called exactly once per write, on the loop, never inside `write`: with None once the records are
   committed, or with what kept them from it. Then they may or may not be found after a restart, as with any log.
 - Of committed writes `done` is called in log order: whoever applies a write in `done` applies all in that order.
+- Nothing is written in another leader epoch than the one it was made for.
 """
 
 import asyncio
@@ -12,8 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from hot_tier.errors import BatchTooLarge, TierlogError
-from hot_tier.ids import PartitionId
+from hot_tier.errors import BatchTooLarge, NotLeader, TierlogError
+from hot_tier.ids import LeaderEpoch, PartitionId
 from hot_tier.record.batch import read_header
 from hot_tier.record.records import NewRecord, encode_records
 from hot_tier.replication.partition import Partition
@@ -32,10 +33,15 @@ Done = Callable[[TierlogError | None], None]
 
 class OffsetsWriter:
     def __init__(
-        self, find_partition: Callable[[PartitionId], Partition], number: int, clock: Callable[[], int]
+        self,
+        find_partition: Callable[[PartitionId], Partition],
+        number: int,
+        leader_epoch: LeaderEpoch,
+        clock: Callable[[], int],
     ) -> None:
         self._find_partition = find_partition
         self._number = PartitionId(number)
+        self._leader_epoch = leader_epoch
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[Sequence[KeyValue], Done]] = []
@@ -75,6 +81,8 @@ class OffsetsWriter:
             return
         try:
             partition = self._find_partition(self._number)
+            if partition.leader_epoch != self._leader_epoch:
+                raise NotLeader(f"leader epoch {self._leader_epoch} is over", where=str(partition.tp))
             data = encode_records(batch)
             appended = partition.append(data, read_header(data), now_ms)
             committed = partition.when_committed(appended.end_offset)

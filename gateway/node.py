@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gateway.kafka.handlers.fetch_sessions import FetchSessions
 from gateway.kafka.handlers.replica_sessions import ReplicaSessions
+from hot_tier.cluster.moves import PartitionMoves
 from hot_tier.record.validate import BatchLimits
 
 if TYPE_CHECKING:
@@ -48,11 +49,13 @@ class Node:
     """Milliseconds since the epoch."""
     archive: "ArchiveControl | None" = None
     """None on a node without a bucket."""
+    moves: PartitionMoves = field(init=False)
     fetch_sessions: "FetchSessions" = field(init=False)
     replica_sessions: "ReplicaSessions" = field(init=False, default_factory=ReplicaSessions)
     _limits: "dict[str, tuple[TopicConfig, BatchLimits]]" = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.moves = PartitionMoves(self.store, self.image)
         self.fetch_sessions = FetchSessions(self.kafka.max_fetch_sessions)
 
     def batch_limits(self, partition: "Partition") -> BatchLimits:

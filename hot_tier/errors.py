@@ -187,6 +187,10 @@ class NoEligibleLeader(TierlogError):
     retriable = True
 
 
+class PreferredLeaderUnavailable(NoEligibleLeader):
+    """The first replica is not alive, or not in sync."""
+
+
 # The machine
 
 

@@ -81,8 +81,10 @@ class ErrorCode(IntEnum):
     STALE_BROKER_EPOCH = 77
     OFFSET_NOT_AVAILABLE = 78
     MEMBER_ID_REQUIRED = 79
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
     ELECTION_NOT_NEEDED = 84
     NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
@@ -93,6 +95,7 @@ class ErrorCode(IntEnum):
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
     UNKNOWN_TOPIC_ID = 100
+    BROKER_ID_NOT_REGISTERED = 102
     INCONSISTENT_TOPIC_ID = 103
     TRANSACTIONAL_ID_NOT_FOUND = 105
     FETCH_SESSION_TOPIC_ID_ERROR = 106
@@ -152,6 +155,11 @@ CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.StaleBrokerEpoch: ErrorCode.STALE_BROKER_EPOCH,
     errors.OffsetNotAvailable: ErrorCode.OFFSET_NOT_AVAILABLE,
     errors.OffsetArchived: ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE,
+    errors.UnknownBroker: ErrorCode.BROKER_ID_NOT_REGISTERED,
+    errors.NoReassignment: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+    errors.ElectionNotNeeded: ErrorCode.ELECTION_NOT_NEEDED,
+    errors.NoEligibleLeader: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    errors.PreferredLeaderUnavailable: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
     errors.StorageFailure: ErrorCode.KAFKA_STORAGE_ERROR,
     cold_errors.CorruptObject: ErrorCode.CORRUPT_MESSAGE,
     cold_errors.StoreError: ErrorCode.KAFKA_STORAGE_ERROR,

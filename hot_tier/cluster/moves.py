@@ -21,6 +21,7 @@ from hot_tier.errors import (
     MetadataConflict,
     NoEligibleLeader,
     NoReassignment,
+    PreferredLeaderUnavailable,
     TierlogError,
     UnknownBroker,
 )
@@ -73,11 +74,17 @@ class PartitionMoves:
             live = self._live()
             if state.leader in live and (unclean or state.leader == state.replicas[0]):
                 raise ElectionNotNeeded(f"broker {state.leader} leads this partition", where=str(tp))
-            elected = elections.elect(state, live, unclean=True) if unclean else elections.prefer(state, live)
-            if elected is None or elected.leader == model.NO_NODE:
-                wanted = "no replica" if unclean else f"the preferred leader, broker {state.replicas[0]},"
-                raise NoEligibleLeader(f"{wanted} is not alive{'' if unclean else ' or not in sync'}", where=str(tp))
-            return elected
+            if unclean:
+                elected = elections.elect(state, live, unclean=True)
+                if elected is None or elected.leader == model.NO_NODE:
+                    raise NoEligibleLeader("no replica is alive", where=str(tp))
+                return elected
+            preferred = elections.prefer(state, live)
+            if preferred is None:
+                raise PreferredLeaderUnavailable(
+                    f"broker {state.replicas[0]} is not in sync or not alive", where=str(tp)
+                )
+            return preferred
 
         return await self._change(partitions, decide)
 

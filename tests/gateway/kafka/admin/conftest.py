@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from gateway.kafka.handler import RequestContext
-from gateway.kafka.handlers import client_quotas, configs, describe_cluster, log_dirs, topics
+from gateway.kafka.handlers import (
+    client_quotas,
+    configs,
+    describe_cluster,
+    elect_leaders,
+    log_dirs,
+    reassignments,
+    topics,
+)
 from gateway.kafka.protocol.readers import reader
 from gateway.kafka.protocol.schema import message_info
 from gateway.kafka.protocol.writers import writer
@@ -38,6 +46,8 @@ HANDLERS = {
     **describe_cluster.HANDLERS,
     **client_quotas.HANDLERS,
     **log_dirs.HANDLERS,
+    **reassignments.HANDLERS,
+    **elect_leaders.HANDLERS,
 }
 
 

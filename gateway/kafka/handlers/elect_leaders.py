@@ -1,0 +1,64 @@
+"""ElectLeaders: preferred replicas lead again, or, where no in-sync replica is alive, any that is (unclean)."""
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Final
+
+from gateway.kafka.errors import ErrorCode, error_code, error_message
+from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.protocol.api_keys import ApiKey
+from gateway.kafka.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from gateway.node import Node
+from hot_tier.errors import ElectionNotNeeded
+from hot_tier.ids import PartitionId, TopicPartition
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+
+
+async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    node = context.node
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    asked = request.topic_partitions
+    partitions = (
+        _all(node)
+        if asked is None
+        else [TopicPartition(topic.topic, PartitionId(index)) for topic in asked for index in topic.partitions]
+    )
+    outcome = await node.moves.elect(partitions, unclean=request.election_type == UNCLEAN)
+    results = [
+        (
+            tp,
+            PartitionResult(
+                tp.partition,
+                ErrorCode.NONE if error is None else error_code(error),
+                None if error is None else error_message(error),
+            ),
+        )
+        for tp, error in sorted(outcome.items(), key=lambda item: item[0])
+        # Whoever asks about all partitions wants to hear of those that something happened to.
+        if asked is not None or not isinstance(error, ElectionNotNeeded)
+    ]
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(topic, [result for _, result in of_topic])
+            for topic, of_topic in groupby(results, key=lambda item: item[0].topic)
+        ]
+    )
+
+
+def _all(node: Node) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, PartitionId(index))
+        for topic in node.image.topics()
+        for index in range(topic.partitions)
+    ]
+
+
+HANDLERS: Final[Mapping[int, Handler]] = {ApiKey.ELECT_LEADERS: Handler(0, 2, handle)}

@@ -7,6 +7,9 @@ What every result keeps:
 - Another leader, or none, means leader epoch + 1. Nobody ever leads an epoch that somebody led before, also not the
   same broker in an earlier process: what a process wrote last may be gone, and an offset must not get two values in
   one epoch.
+- A replica that leaves ends the epoch too, even if the leader stays. It deletes its log when it hears of it; brought
+  back before that, it would still fetch where its log ended, be counted in sync for it, and then delete the log. In the
+  new epoch nobody listens to what it says before it has heard.
 - A leader is in the in-sync set, and the in-sync set is within the replicas.
 - The in-sync set only shrinks here, to members that hold everything committed; it grows by the leader alone, which
   knows who has caught up. It is never emptied to find a leader: while nobody of it is alive there is no leader. It is
@@ -148,7 +151,7 @@ def _confine(state: PartitionState, replicas: tuple[NodeId, ...], live: Collecti
     in_sync = _in_sync(state, replicas)
     confined = replace(state, replicas=replicas, isr=in_sync, adding=(), removing=())
     if state.leader in in_sync:
-        return confined
+        return confined if set(replicas) >= set(state.replicas) else _led_by(confined, state.leader, in_sync)
     leader = _choose(replicas, [node for node in in_sync if node in live], ())
     return None if leader is None else _led_by(confined, leader, in_sync)
 

@@ -223,5 +223,14 @@ def test_a_second_reassignment_drops_what_the_first_was_adding() -> None:
     second = begin_reassignment(first, (A, B, C))
     assert second is not None
     assert (second.replicas, second.adding, second.removing) == ((A, B, C, D), (D,), (D,))
-    assert advance_reassignment(second, live={A}) == state_of(A, (A, B, C))
-    assert cancel_reassignment(second, live={A}) == state_of(A, (A, B, C))
+    back = replace(state_of(A, (A, B, C)), leader_epoch=LeaderEpoch(8))
+    assert advance_reassignment(second, live={A}) == back
+    assert cancel_reassignment(second, live={A}) == back
+
+
+def test_a_replica_that_leaves_is_not_listened_to_before_it_has_heard_of_it() -> None:
+    begun = begin_reassignment(state_of(A, (A, B, C)), (A, B))
+    assert begun is not None
+    done = advance_reassignment(begun, live={A, B, C})
+    assert done is not None
+    assert (done.leader, done.leader_epoch, done.isr) == (A, 8, (A, B)), "C still fetches in epoch 7"

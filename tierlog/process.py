@@ -29,11 +29,20 @@ class ServeFailed(TierlogError):
 
 
 class ServeProcess:
-    def __init__(self, data_dir: Path, flags: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        flags: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        *,
+        own_group: bool = False,
+    ) -> None:
+        """In a process group of its own it is not told of a Ctrl-C at the terminal: who started it decides when."""
         self.data_dir = data_dir
         self.output_path = data_dir.with_name(f"{data_dir.name}.out")
         self.flags = tuple(flags)
         self.environment = {**os.environ, **(environment or {})}
+        self._process_group = 0 if own_group else None
         self.kafka = "127.0.0.1:0"
         self.http = "127.0.0.1:0"
         self.start_seconds = 0.0
@@ -46,7 +55,12 @@ class ServeProcess:
         began = time.monotonic()
         with self.output_path.open("ab") as output:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output, env=self.environment
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                env=self.environment,
+                process_group=self._process_group,
             )
         try:
             ready = self._ready_line(began + START_TIMEOUT_S)

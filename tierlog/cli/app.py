@@ -18,7 +18,7 @@ import typer
 
 from cold_tier.errors import StoreMisconfigured, StoreUnavailable
 from hot_tier.errors import SettingsError, TierlogError, TopicExists, UnknownPartition, UnknownTopic
-from tierlog.cli import archive, consume, cost, demo, groups, output, produce, replay, serve, spark, topics
+from tierlog.cli import archive, cluster, consume, cost, demo, groups, output, produce, replay, serve, spark, topics
 from tierlog.cli.records import BadInput
 from tierlog.cli.times import NotATime
 from tierlog.client import BadServer, Refused, ServerUnreachable
@@ -40,6 +40,7 @@ replay.register(app)
 archive.register(app)
 spark.register(app)
 cost.register(app)
+cluster.register(app)
 demo.register(app)
 
 

@@ -1,0 +1,182 @@
+"""`tierlog cluster up|status`."""
+
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from tierlog.cli import output
+from tierlog.cli.options import DEFAULT_SERVER, Json, Server
+from tierlog.client import Client, path
+
+if TYPE_CHECKING:
+    from tierlog.cluster_process import LocalCluster
+
+LOOK_S: Final = 0.5
+
+
+def register(app: typer.Typer) -> None:
+    cluster = typer.Typer(no_args_is_help=True, help="Run a cluster on this machine, and see how one is doing.")
+    cluster.command("up", help="Run etcd and some brokers until SIGTERM or Ctrl-C, and the same ones again later.")(up)
+    cluster.command("status", help="Show brokers, leaders, and partitions with replicas missing.")(status)
+    app.add_typer(cluster, name="cluster")
+
+
+def up(
+    brokers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many. [default: as many as last time, or 3]")
+    ] = None,
+    data_dir: Annotated[Path, typer.Option(metavar="DIR", help="Where everything is kept.")] = Path("cluster"),
+    bucket: Annotated[
+        str | None, typer.Option(metavar="URL", help="file:///path or s3://bucket/prefix. [default: DIR/bucket]")
+    ] = None,
+    json: Json = False,
+) -> None:
+    from tierlog.cluster_process import LocalCluster
+
+    stopping = threading.Event()
+    cluster = LocalCluster(data_dir, brokers, bucket)
+    _on_signals(_interrupt)
+    with output.after(1.0, f"starting etcd and {len(cluster.brokers)} brokers in {cluster.directory}"):
+        cluster.start()
+    try:
+        _on_signals(lambda *_: stopping.set())
+        _announce(cluster, as_json=json)
+        _wait(cluster, stopping)
+        _on_signals(_interrupt)
+        cluster.stop()
+    finally:
+        cluster.kill()
+
+
+def _on_signals(handler: Callable[..., None]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
+
+
+def _interrupt(*_: object) -> None:
+    """While it starts and while it stops, a signal ends all of it at once."""
+    raise KeyboardInterrupt
+
+
+def _announce(cluster: "LocalCluster", *, as_json: bool) -> None:
+    brokers = [
+        {"id": node, "kafka": broker.kafka, "http": broker.url, "pid": broker.pid, "output": str(broker.output_path)}
+        for node, broker in cluster.brokers.items()
+    ]
+    if as_json:
+        output.print_json({"metadata": cluster.plan.metadata, "bucket": cluster.plan.bucket, "brokers": brokers})
+    else:
+        output.print_table(
+            ("broker>", "kafka", "http", "pid>"),
+            [(each["id"], each["kafka"], each["http"], each["pid"]) for each in brokers],
+        )
+        print(f"tierlog cluster ready kafka={cluster.kafka} metadata={cluster.plan.metadata}")
+
+
+def _wait(cluster: "LocalCluster", stopping: threading.Event) -> None:
+    """A broker that ends is told of and left as it is: to see what the others do is what such a cluster is for."""
+    told: set[str] = set()
+    while not stopping.wait(LOOK_S):
+        processes = {f"broker {node}": broker.process for node, broker in cluster.brokers.items()}
+        for name, process in {**processes, "etcd": cluster.etcd.process}.items():
+            code = process.poll() if process is not None else None
+            if code is not None and name not in told:
+                told.add(name)
+                how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+                output.note(f"{name} {how}; the others go on")
+
+
+def status(server: Server = DEFAULT_SERVER, json: Json = False) -> None:
+    with Client(server) as client:
+        cluster = client.get(path("cluster"))
+        names = [each["name"] for each in client.get(path("topics"))["topics"]]
+        topics = [client.get(path("topics", name)) for name in names]
+    found = summary(cluster, topics)
+    if json:
+        output.print_json(found)
+    else:
+        _show(found)
+    raise typer.Exit(0 if found["healthy"] else 1)
+
+
+def summary(cluster: Mapping[str, Any], topics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a node says of the cluster and of every topic, as one document."""
+    partitions = [
+        {"topic": topic["name"], **{name: each[name] for name in ("partition", "leader", "replicas", "isr")}}
+        for topic in topics
+        for each in topic["partitions"]
+    ]
+    registered = {each["id"]: each for each in cluster["brokers"]}
+    known = sorted({*registered, *(node for each in partitions for node in each["replicas"])})
+    offline = [each for each in partitions if each["leader"] is None]
+    behind = [each for each in partitions if each["leader"] is not None and set(each["isr"]) < set(each["replicas"])]
+    return {
+        "healthy": not offline and not behind and cluster["controller"] is not None,
+        "cluster_id": cluster["cluster_id"],
+        "controller": cluster["controller"],
+        "brokers": [
+            {
+                "id": node,
+                "up": node in registered,
+                "rack": registered[node]["rack"] if node in registered else None,
+                "kafka": _address(registered[node], "") if node in registered else None,
+                "http": _address(registered[node], "http_") if node in registered else None,
+                "leaders": sum(each["leader"] == node for each in partitions),
+                "replicas": sum(node in each["replicas"] for each in partitions),
+                "in_sync": sum(node in each["isr"] for each in partitions if node in each["replicas"]),
+            }
+            for node in known
+        ],
+        "topics": len(topics),
+        "partitions": len(partitions),
+        "offline": offline,
+        "under_replicated": behind,
+    }
+
+
+def _address(broker: Mapping[str, Any], kind: str) -> str:
+    return f"{broker[f'{kind}host']}:{broker[f'{kind}port']}"
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    controller = "none" if found["controller"] is None else f"broker {found['controller']}"
+    print(f"cluster {found['cluster_id']}  controller {controller}")
+    print(f"{found['topics']} topics, {found['partitions']} partitions")
+    print()
+    output.print_table(
+        ("broker>", "", "rack", "kafka", "http", "leads>", "replicas>", "in sync>"),
+        [
+            (
+                each["id"],
+                "up" if each["up"] else "down",
+                each["rack"] or "",
+                each["kafka"] or "",
+                each["http"] or "",
+                each["leaders"],
+                each["replicas"],
+                each["in_sync"],
+            )
+            for each in found["brokers"]
+        ],
+    )
+    for name, title in (("offline", "offline: nobody leads them"), ("under_replicated", "with replicas missing")):
+        if found[name]:
+            print()
+            output.print_table(
+                ("topic", "partition>", "leader>", "replicas", "in sync"),
+                [
+                    (
+                        each["topic"],
+                        each["partition"],
+                        "none" if each["leader"] is None else each["leader"],
+                        ", ".join(map(str, each["replicas"])),
+                        ", ".join(map(str, each["isr"])),
+                    )
+                    for each in found[name]
+                ],
+                title=f"{len(found[name])} partitions {title}",
+            )

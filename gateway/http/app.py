@@ -11,6 +11,7 @@ from aiohttp import web
 
 from gateway.http import (
     archive_routes,
+    cluster_routes,
     dead_letter_routes,
     group_routes,
     read_routes,
@@ -44,6 +45,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *group_routes.OPERATIONS,
     *dead_letter_routes.OPERATIONS,
     *archive_routes.OPERATIONS,
+    *cluster_routes.OPERATIONS,
     *service_routes.OPERATIONS,
 )
 

@@ -174,6 +174,18 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
         errors.FencedLeaderEpoch: Kind(503, "leadership-changed", "The partition's leader has changed", RETRY),
         errors.UnknownLeaderEpoch: Kind(503, "leadership-changed", "The partition's leader has changed", RETRY),
         errors.OffsetNotAvailable: Kind(503, "leadership-changed", "The partition's leader has just changed", RETRY),
+        errors.UnknownBroker: Kind(
+            404, "unknown-broker", "There is no such broker", "GET /api/v1/cluster lists the brokers."
+        ),
+        errors.NoReassignment: Kind(
+            409, "no-reassignment", "No reassignment is going on", "GET /api/v1/cluster/moves lists those that are."
+        ),
+        errors.ElectionNotNeeded: Kind(
+            409, "election-not-needed", "The partition has its leader", "There is nothing to do."
+        ),
+        errors.NoEligibleLeader: Kind(
+            503, "no-eligible-leader", "Nobody can lead this partition now", "Try again once more brokers are up."
+        ),
         errors.NotEnoughReplicas: Kind(
             503, "not-enough-replicas", "Too few replicas are in sync", "Try again once more brokers are up."
         ),

@@ -204,6 +204,7 @@ class Broker(Reply):
     rack: str | None
     http_host: str
     http_port: int
+    draining: bool = Field(description="It stops or is decommissioned: it gets no leadership and no new replicas.")
 
 
 class Cluster(Reply):

@@ -31,6 +31,7 @@ async def get_cluster(call: Call) -> web.StreamResponse:
                     rack=broker.rack,
                     http_host=broker.http_host,
                     http_port=broker.http_port,
+                    draining=broker.draining,
                 )
                 for broker in image.brokers()
             ],

@@ -14,7 +14,7 @@ from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo, PartitionState
 from hot_tier.cluster.placement import check_assignment
 from hot_tier.cluster.rebalance import Plan, plan_leaving, plan_rebalance
-from hot_tier.cluster.store import Compare, MetadataStore, Put, Revision
+from hot_tier.cluster.store import Compare, KeyValue, MetadataStore, Put, Revision
 from hot_tier.cluster.swaps import Swap, newest, swap_states
 from hot_tier.errors import (
     ElectionNotNeeded,
@@ -96,6 +96,7 @@ class PartitionMoves:
         How many replicas are still to go. Asked again, it plans for what is left. A broker that is down can be
         decommissioned too, as long as others are in sync with what it held.
         """
+        await self.known(node)
         staying = [broker for broker in self._image.brokers() if broker.id != node and not broker.draining]
         plan = await asyncio.to_thread(
             plan_leaving, dict(self._states()), [node], [broker.id for broker in staying], _racks(staying)
@@ -125,13 +126,18 @@ class PartitionMoves:
     def replicas_on(self, node: NodeId) -> int:
         return sum(node in state.replicas for _, state in self._states())
 
+    async def known(self, node: NodeId) -> KeyValue:
+        """What the cluster remembers of this broker, alive or not; UnknownBroker."""
+        found = await self._store.get(model.node_key(node))
+        if found is None:
+            raise UnknownBroker(f"there never was a broker {node} in this cluster")
+        return found
+
     async def _mark(self, node: NodeId, *, draining: bool) -> None:
         """In the broker's registration, for everybody now, and in its record, for its next registration."""
         key, node_key = model.broker_key(node), model.node_key(node)
         for _ in range(ATTEMPTS):
-            item, known = await self._store.get(key), await self._store.get(node_key)
-            if known is None:
-                raise UnknownBroker(f"there never was a broker {node} in this cluster")
+            item, known = await self._store.get(key), await self.known(node)
             record = replace(model.decode_node(node_key, known.value), draining=draining)
             compares = [Compare(node_key, known.revision)]
             writes = [Put(node_key, model.encode(record))]

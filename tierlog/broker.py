@@ -248,7 +248,16 @@ class Broker:
         )
         self._parts.push_async_callback(self.fetchers.close)
         self.isr = IsrKeeper(store, image, settings.replication)
-        return PartitionTable(image, logs, node_id, settings.topic, fetchers=self.fetchers, isr_due=self.isr.due)
+        lease_ms = settings.cluster.lease_ttl_ms * 3 // 4
+        return PartitionTable(
+            image,
+            logs,
+            node_id,
+            settings.topic,
+            fetchers=self.fetchers,
+            isr_due=self.isr.due,
+            lease_valid=lambda: membership.lease_age_ms < lease_ms,
+        )
 
     async def _join(self, membership: Membership, store: MetadataStore, image: ClusterImage) -> None:
         self.isr.start(self.node.partitions)

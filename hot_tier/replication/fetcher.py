@@ -246,9 +246,10 @@ class Fetcher:
 
     async def _serve_one(self) -> None:
         """One connection from its beginning to its end."""
-        broker = self._parts.image.broker(self._leader)
-        if broker is None:
-            return
+        image = self._parts.image
+        await image.wait_for(lambda: image.broker(self._leader) is not None)
+        broker = image.broker(self._leader)
+        assert broker is not None
         lost = self._lost = self._loop.create_future()
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             self._link = link = await self._parts.connect(broker, self._name, self)

@@ -121,10 +121,13 @@ class IsrKeeper:
         guards = [Compare(model.broker_key(node), Revision(live[node])) for node in added]
         try:
             written = await swap_states(self._store, [each.swap for each in proposals], guards)
-        except TierlogError as error:
-            _log.warning("in-sync sets not written", partitions=len(proposals), error=str(error))
+        except Exception as error:
+            # Whatever it was: a proposal that is never answered would be the last one.
             for each in proposals:
                 each.leadership.unanswered()
+            if not isinstance(error, TierlogError):
+                raise
+            _log.warning("in-sync sets not written", partitions=len(proposals), error=str(error))
             return False
         states = {swap.key: swap.state for swap in written}
         for partition, leadership, swap in proposals:

@@ -22,6 +22,7 @@ from hot_tier.cluster.model import PartitionState, Topic
 from hot_tier.errors import (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
+    NotLeader,
     OffsetNotAvailable,
     OffsetOutOfRange,
     TierlogError,
@@ -41,9 +42,11 @@ class Partition(ReadablePartition):
         "_flush_before_ack",
         "_followers",
         "_isr_due",
+        "_lease_valid",
         "_loop",
         "_min_in_sync",
         "_node",
+        "_unclean",
         "_uncommitted",
         "leadership",
     )
@@ -58,14 +61,17 @@ class Partition(ReadablePartition):
         now_ms: int,
         high_watermark: Offset | None = None,
         isr_due: "Callable[[Partition], None] | None" = None,
+        lease_valid: Callable[[], bool] | None = None,
     ) -> None:
-        """`high_watermark` is what this node knew as a follower; `isr_due` hears of followers that catch up."""
+        """`high_watermark` is what this node knew as a follower; `isr_due` hears of followers that catch up;
+        `lease_valid` says whether this broker surely counts as alive."""
         known = log.log_start_offset if high_watermark is None else max(log.log_start_offset, high_watermark)
         super().__init__(tp, topic, log, state.leader_epoch, known)
         self.leadership = Leadership(node, state, log.log_end_offset, known, now_ms)
         """What is known of the followers in this epoch; the in-sync set is `isr`'s to change."""
         self._node = node
         self._isr_due = isr_due
+        self._lease_valid = lease_valid
         self._loop = asyncio.get_running_loop()
         self._uncommitted: deque[tuple[Offset, asyncio.Future[None]]] = deque()
         self._followers: dict[Waiter, None] = {}
@@ -81,6 +87,7 @@ class Partition(ReadablePartition):
         self.topic = topic
         self._flush_before_ack = config.flush_before_ack
         self._min_in_sync = config.min_insync_replicas
+        self._unclean = config.unclean_leader_election_enable
         self._hold()
         if self._flush_before_ack and self.log.flushed_offset < self.log.log_end_offset:
             self.log.request_flush(self.log)
@@ -100,6 +107,12 @@ class Partition(ReadablePartition):
         """Write a validated batch and set its commit in motion; `when_committed` says when it is done."""
         if self.failure is not None:
             raise _copy(self.failure)
+        if self._may_be_replaced():
+            raise NotLeader(
+                "this broker has not renewed its lease, and another may lead without what it takes",
+                where=str(self.tp),
+                hint="try again",
+            )
         if acks == ACKS_ALL and len(self.leadership.in_sync) < self._min_in_sync:
             raise NotEnoughReplicas(
                 self._too_few(),
@@ -187,8 +200,18 @@ class Partition(ReadablePartition):
     def _flush_settled(self) -> None:
         if self.log.failure is not None:
             self.close(self.log.failure)
-        elif self._flush_before_ack and self.leadership.holds(self.log.flushed_offset):
-            self._committed()
+        elif self._flush_before_ack and not self._may_be_replaced():
+            self._hold()
+
+    def _may_be_replaced(self) -> bool:
+        """Alone in sync, a leader is normally the only one that can be elected. With unclean election any replica can
+        be, once this broker counts as dead, so nothing may be acknowledged then; the lease tells, by the clock."""
+        return (
+            self._unclean
+            and self._lease_valid is not None
+            and len(self.leadership.in_sync) == 1 < len(self.leadership.state.replicas)
+            and not self._lease_valid()
+        )
 
     def _hold(self) -> None:
         log = self.log

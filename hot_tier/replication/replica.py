@@ -101,9 +101,12 @@ class Replica(ReadablePartition):
         match decide(log, answer):
             case Append(records, high_watermark, log_start_offset):
                 if records:
-                    log.append_replica(memoryview(records), self.leader_epoch, now_ms)
-                    if self._flush_before_ack:
-                        log.request_flush(log)
+                    try:
+                        log.append_replica(memoryview(records), self.leader_epoch, now_ms)
+                    finally:
+                        # Also what came before a bad batch: not synced, the position would never be told again.
+                        if self._flush_before_ack:
+                            log.request_flush(log)
                 self._move(high_watermark)
                 if log_start_offset > log.log_start_offset:
                     log.delete_records_before(min(log_start_offset, log.log_end_offset))

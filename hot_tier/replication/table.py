@@ -40,14 +40,16 @@ class PartitionTable:
         *,
         fetchers: Fetchers | None = None,
         isr_due: Callable[[Partition], None] | None = None,
+        lease_valid: Callable[[], bool] | None = None,
     ) -> None:
-        """`fetchers` and `isr_due` are those of a cluster's member; a node of its own follows nobody."""
+        """`fetchers`, `isr_due` and `lease_valid` are those of a cluster's member; a node of its own follows nobody."""
         self._image = image
         self._logs = logs
         self._node = node
         self._defaults = defaults
         self._fetchers = fetchers
         self._isr_due = isr_due
+        self._lease_valid = lease_valid
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._replicas: dict[tuple[str, int], Replica] = {}
         self._configs: dict[str, TopicConfig] = {}
@@ -156,7 +158,7 @@ class PartitionTable:
     def _lead(self, topic: Topic, tp: TopicPartition, state: PartitionState) -> Partition:
         known = self._let_go(tp, self._not_leader(tp, state))
         log = self._logs.log(topic.name, topic.id, tp.partition, self.config(topic))
-        partition = Partition(tp, topic, log, state, self._node, steady_ms(), known, self._isr_due)
+        partition = Partition(tp, topic, log, state, self._node, steady_ms(), known, self._isr_due, self._lease_valid)
         self._partitions[tp] = partition
         return partition
 

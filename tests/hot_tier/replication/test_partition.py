@@ -216,6 +216,26 @@ async def test_other_members_hold_the_commit(make: Callable[..., Harness]) -> No
     assert (h.partition.high_watermark, h.log.committed_offset, waiting.done()) == (4, 4, True)
 
 
+async def test_alone_with_unclean_election_nothing_is_acknowledged_without_a_lease(tmp_path: Path) -> None:
+    """A paused broker that wakes up finds its sync done: another may have been elected without it."""
+    valid = True
+    for unclean in (False, True):
+        h = Harness(str(tmp_path / str(unclean)), TopicConfig(unclean_leader_election_enable=unclean), state())
+        h.partition.close(NotLeader("again, with a lease"))
+        h.partition = Partition(TP, h.topic, h.log, state(), ME, NOW_MS, lease_valid=lambda: valid)
+        h.append()
+        waiting = h.waits(1)
+        valid = False
+        h.log.flush()
+        assert waiting.done() is not unclean
+        if unclean:
+            with pytest.raises(NotLeader):
+                h.append()
+            h.partition.lead(state(isr=(ME, OTHER), version=2), NOW_MS)
+            assert h.append() == 2, "the other must hold it too"
+        valid = True
+
+
 async def test_a_member_that_leaves_no_longer_holds_the_commit(make: Callable[..., Harness]) -> None:
     h = make(TopicConfig(flush="os"), state(isr=(ME, OTHER)))
     h.append(4)

@@ -1,6 +1,6 @@
 """A cluster of real `tierlog serve` processes that share an etcd and a bucket, always ended at the end of the test."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -26,6 +26,12 @@ class Brokers:
         self.by_node[node] = process
         return process
 
+    def start_all(self, racks: Mapping[int, str], *flags: str) -> None:
+        """Brokers of these numbers on these racks, at once."""
+        made = [self.add(node, *(("--rack", rack) if rack else ()), *flags) for node, rack in racks.items()]
+        with ThreadPoolExecutor() as starting:
+            list(starting.map(ServeProcess.start, made))
+
     def __getitem__(self, node: int) -> ServeProcess:
         return self.by_node[node]
 
@@ -39,7 +45,5 @@ def cluster(directory: Path, *flags: str, size: int = 3) -> Iterator[Brokers]:
     """Brokers 1 to `size`, started."""
     with ExitStack() as stack:
         brokers = Brokers(directory, stack.enter_context(etcd()), stack, {})
-        made = [brokers.add(node, *flags) for node in range(1, size + 1)]
-        with ThreadPoolExecutor() as starting:
-            list(starting.map(ServeProcess.start, made))
+        brokers.start_all(dict.fromkeys(range(1, size + 1), ""), *flags)
         yield brokers

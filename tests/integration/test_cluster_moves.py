@@ -1,0 +1,143 @@
+"""Replicas move between real brokers while records are kept: a broker comes, gets its share, and goes again."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient
+from kafka.admin import KafkaAdminClient
+from kafka.structs import TopicPartition
+
+from tests.support.brokers import Brokers, cluster
+from tests.support.command import tierlog
+from tierlog.client import Client, path
+
+WAIT_S = 60.0
+RECORDS = 2_000
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[Brokers]:
+    """Three brokers on two racks."""
+    with cluster(tmp_path, size=0) as brokers:
+        brokers.start_all({1: "a", 2: "b", 3: "a"})
+        yield brokers
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def make_topic(brokers: Brokers, name: str, **config: Any) -> None:
+    with Client(brokers[1].url) as client:
+        client.post(path("topics"), {"name": name, **config})
+
+
+def partitions(brokers: Brokers, topic: str, through: int = 1) -> list[dict[str, Any]]:
+    with Client(brokers[through].url) as client:
+        found: list[dict[str, Any]] = client.get(path("topics", topic))["partitions"]
+        return found
+
+
+def produce(brokers: Brokers, topic: str) -> None:
+    producer = ck.Producer({"bootstrap.servers": brokers.bootstrap, "acks": "all"})
+    failed: list[Any] = []
+    for number in range(RECORDS):
+        producer.produce(
+            topic, f"record {number}", str(number), on_delivery=lambda error, _: error and failed.append(error)
+        )
+    assert producer.flush(WAIT_S) == 0
+    assert not failed
+
+
+def consume(brokers: Brokers, topic: str) -> list[str]:
+    """All records, by key order."""
+    consumer = ck.Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "reader", "enable.auto.commit": False})
+    consumer.assign([ck.TopicPartition(topic, each["partition"], 0) for each in partitions(brokers, topic)])
+    found: list[str] = []
+    deadline = time.monotonic() + WAIT_S
+    while len(found) < RECORDS and time.monotonic() < deadline:
+        for message in consumer.consume(1000, 0.5):
+            assert message.error() is None, message.error()
+            found.append(message.value().decode())
+    consumer.close()
+    return sorted(found)
+
+
+EXPECTED = sorted(f"record {number}" for number in range(RECORDS))
+
+
+def logs_of(brokers: Brokers, node: int, topic: str) -> list[Path]:
+    return sorted((brokers[node].data_dir / "logs").glob(f"{topic}.*/*/*.log"))
+
+
+@pytest.mark.timeout(180)
+def test_a_broker_comes_gets_its_share_and_goes_again(brokers: Brokers) -> None:
+    make_topic(brokers, "t", partitions=6, replication_factor=2)
+    racks = {1: "a", 2: "b", 3: "a"}
+    for each in partitions(brokers, "t"):
+        assert {racks[node] for node in each["replicas"]} == {"a", "b"}
+    produce(brokers, "t")
+
+    brokers.add(4, "--rack", "b").start()
+    racks[4] = "b"
+    shown = tierlog("cluster", "rebalance", "--dry-run", "--json", server=brokers[1].url).json["moves"]
+    moved = tierlog("cluster", "rebalance", "--json", server=brokers[1].url).json["moves"]
+    assert moved == shown
+    assert moved
+    after = partitions(brokers, "t")
+    assert {each["partition"]: each["replicas"] for each in after}.items() >= {
+        each["partition"]: each["after"] for each in moved if each["topic"] == "t"
+    }.items()
+    counts = {node: sum(node in each["replicas"] for each in after) for node in racks}
+    assert counts == {1: 3, 2: 3, 3: 3, 4: 3}
+    for each in after:
+        assert {racks[node] for node in each["replicas"]} == {"a", "b"}
+        assert set(each["isr"]) == set(each["replicas"])
+    assert len({path.parent for path in logs_of(brokers, 4, "t")}) == 3
+    assert consume(brokers, "t") == EXPECTED
+
+    ran = tierlog("cluster", "decommission", "2", server=brokers[3].url)
+    assert ran.out == "broker 2 holds nothing any more\n"
+    until(lambda: not logs_of(brokers, 2, "t"), "what it no longer holds goes from its disk")
+    brokers[2].stop()
+    assert all(2 not in each["replicas"] and each["leader"] for each in partitions(brokers, "t"))
+    assert consume(brokers, "t") == EXPECTED
+    produce(brokers, "t")
+
+    refused = tierlog("cluster", "decommission", "4", server=brokers[1].url, code=4)
+    assert "has 3 replicas, and only 2 brokers would stay" in refused.err
+    tierlog("cluster", "decommission", "2", "--cancel", server=brokers[1].url)
+    assert "there never was a broker 17" in tierlog("cluster", "decommission", "17", server=brokers[1].url, code=3).err
+
+
+@pytest.mark.timeout(180)
+def test_administrators_tools_move_partitions_and_leaders(brokers: Brokers) -> None:
+    make_topic(brokers, "t", partitions=1, replication_factor=1)
+    produce(brokers, "t")
+    tp = TopicPartition("t", 0)
+    admin = KafkaAdminClient(bootstrap_servers=brokers.bootstrap.split(","))
+    try:
+        for target in ([1, 2, 3], [3, 2], [2]):
+            admin.alter_partition_reassignments({tp: target})
+            until(lambda: not admin.list_partition_reassignments(), "the reassignment is done")
+            (found,) = partitions(brokers, "t")
+            assert (found["replicas"], sorted(found["isr"])) == (target, sorted(target))
+            assert found["leader"] in target
+        admin.alter_partition_reassignments({tp: [1, 2]})
+        until(lambda: not admin.list_partition_reassignments(), "the reassignment is done")
+        assert partitions(brokers, "t")[0]["leader"] == 2
+    finally:
+        admin.close()
+    elected = AdminClient({"bootstrap.servers": brokers.bootstrap}).elect_leaders(
+        ck.ElectionType.PREFERRED, [ck.TopicPartition("t", 0)]
+    )
+    assert list(elected.result(WAIT_S).values()) == [None]
+    assert partitions(brokers, "t")[0]["leader"] == 1
+    assert consume(brokers, "t") == EXPECTED

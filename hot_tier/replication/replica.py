@@ -17,6 +17,7 @@ from hot_tier.errors import TierlogError
 from hot_tier.ids import NodeId, Offset, TopicPartition
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.partition_log import PartitionLog
+from hot_tier.log.producers import ProducerState
 from hot_tier.replication.following import (
     Append,
     FetchAnswer,
@@ -129,6 +130,14 @@ class Replica(ReadablePartition):
             case TryAgain(reason):
                 _log.info("replica asks again", partition=str(self.tp), leader=self.leader, reason=reason)
                 return Next.LATER
+
+    def begin_at_archive(
+        self, start_offset: Offset, end_offset: Offset, epochs: list[tuple[int, int]], producers: ProducerState
+    ) -> None:
+        """Forget what is here and go on where the archived history ends, all of which is committed."""
+        _log.info("replica begins at its archive", partition=str(self.tp), offset=end_offset)
+        self.log.start_from_archive(start_offset, end_offset, epochs, producers)
+        self._move(end_offset)
 
     def close(self, reason: TierlogError) -> None:
         """Another role, or the topic is gone: whoever reads here is told."""

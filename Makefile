@@ -20,10 +20,11 @@ APT = $(AS_ROOT); command -v apt-get >/dev/null && $$root true 2>/dev/null \
 	  || { $$root apt-get update -qq >/dev/null 2>&1 \
 	    && $$root apt-get install -y -qq --no-install-recommends $(1) >/dev/null 2>&1; }; }
 
-.PHONY: help demo test test-all bench lint format venv kafka-jars test-tools etcd settings-page constraints clean
+.PHONY: help demo demo-cluster test test-all bench lint format venv kafka-jars test-tools etcd settings-page constraints clean
 
 help:
 	@echo 'make demo        the service on embedded defaults: produce, consume, replay, kill -9, recover'
+	@echo 'make demo-cluster  three brokers: kill -9 of a leader under load, and nothing is lost'
 	@echo 'make test        lint, types and every test that is not slow (under 20 minutes on two cores)'
 	@echo 'make test-all    the slow ones too: long chaos runs and simulations'
 	@echo 'make bench       tierlog beside Apache Kafka on this machine, as ratios'
@@ -33,6 +34,9 @@ help:
 
 demo: $(INSTALLED)
 	@$(BIN)/tierlog demo
+
+demo-cluster: $(INSTALLED) etcd
+	@$(BIN)/tierlog demo --cluster
 
 test: lint kafka-jars test-tools
 	@$(SAY) 'tests, two at a time'

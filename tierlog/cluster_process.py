@@ -141,6 +141,11 @@ class LocalCluster:
         """As a Kafka client's `bootstrap.servers`."""
         return ",".join(broker.kafka for broker in self.brokers.values())
 
+    @property
+    def url(self) -> str:
+        """Over HTTP any broker will do, as long as it runs."""
+        return next(broker.url for broker in self.brokers.values() if broker.process is not None)
+
 
 def rack(node: int) -> str:
     return f"rack-{node}"

@@ -16,9 +16,9 @@ import pytest
 
 from tests.support.command import tierlog
 from tests.support.etcd import etcd_binary
-from tierlog.cli.cluster import summary
 from tierlog.client import Client, path
 from tierlog.cluster_process import LocalCluster
+from tierlog.cluster_status import summary
 
 DEADLINE_S = 60
 

@@ -1,16 +1,17 @@
-"""`tierlog cluster up|status`."""
+"""`tierlog cluster up|status`; `cluster_moves` has the commands that move replicas."""
 
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from tierlog.cli import output
+from tierlog.cli import cluster_moves, output
 from tierlog.cli.options import DEFAULT_SERVER, Json, Server
-from tierlog.client import Client, path
+from tierlog.client import Client
+from tierlog.cluster_status import cluster_status
 
 if TYPE_CHECKING:
     from tierlog.cluster_process import LocalCluster
@@ -22,6 +23,7 @@ def register(app: typer.Typer) -> None:
     cluster = typer.Typer(no_args_is_help=True, help="Run a cluster on this machine, and see how one is doing.")
     cluster.command("up", help="Run etcd and some brokers until SIGTERM or Ctrl-C, and the same ones again later.")(up)
     cluster.command("status", help="Show brokers, leaders, and partitions with replicas missing.")(status)
+    cluster_moves.register(cluster)
     app.add_typer(cluster, name="cluster")
 
 
@@ -92,54 +94,12 @@ def _wait(cluster: "LocalCluster", stopping: threading.Event) -> None:
 
 def status(server: Server = DEFAULT_SERVER, json: Json = False) -> None:
     with Client(server) as client:
-        cluster = client.get(path("cluster"))
-        names = [each["name"] for each in client.get(path("topics"))["topics"]]
-        topics = [client.get(path("topics", name)) for name in names]
-    found = summary(cluster, topics)
+        found = cluster_status(client)
     if json:
         output.print_json(found)
     else:
         _show(found)
     raise typer.Exit(0 if found["healthy"] else 1)
-
-
-def summary(cluster: Mapping[str, Any], topics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What a node says of the cluster and of every topic, as one document."""
-    partitions = [
-        {"topic": topic["name"], **{name: each[name] for name in ("partition", "leader", "replicas", "isr")}}
-        for topic in topics
-        for each in topic["partitions"]
-    ]
-    registered = {each["id"]: each for each in cluster["brokers"]}
-    known = sorted({*registered, *(node for each in partitions for node in each["replicas"])})
-    offline = [each for each in partitions if each["leader"] is None]
-    behind = [each for each in partitions if each["leader"] is not None and set(each["isr"]) < set(each["replicas"])]
-    return {
-        "healthy": not offline and not behind and cluster["controller"] is not None,
-        "cluster_id": cluster["cluster_id"],
-        "controller": cluster["controller"],
-        "brokers": [
-            {
-                "id": node,
-                "up": node in registered,
-                "rack": registered[node]["rack"] if node in registered else None,
-                "kafka": _address(registered[node], "") if node in registered else None,
-                "http": _address(registered[node], "http_") if node in registered else None,
-                "leaders": sum(each["leader"] == node for each in partitions),
-                "replicas": sum(node in each["replicas"] for each in partitions),
-                "in_sync": sum(node in each["isr"] for each in partitions if node in each["replicas"]),
-            }
-            for node in known
-        ],
-        "topics": len(topics),
-        "partitions": len(partitions),
-        "offline": offline,
-        "under_replicated": behind,
-    }
-
-
-def _address(broker: Mapping[str, Any], kind: str) -> str:
-    return f"{broker[f'{kind}host']}:{broker[f'{kind}port']}"
 
 
 def _show(found: Mapping[str, Any]) -> None:

@@ -9,6 +9,20 @@ import typer
 from tierlog.cli import output
 from tierlog.cli.options import Json
 
+NODE = (
+    "Try it yourself:",
+    "tierlog serve                              a service on 127.0.0.1:9092 (Kafka) and :8080 (HTTP)",
+    "tierlog topic create orders --partitions 4",
+    "echo hello | tierlog produce orders",
+    "tierlog consume orders --from -1h --json",
+)
+CLUSTER = (
+    "Try it yourself:",
+    "tierlog cluster up --brokers 3             etcd and three brokers, until Ctrl-C",
+    "tierlog topic create orders --partitions 6 --config min.insync.replicas=2",
+    "tierlog cluster status",
+)
+
 
 def register(app: typer.Typer) -> None:
     app.command("demo", help="Start a broker, send orders, replay, kill -9 it, and read the archive with Spark.")(demo)
@@ -18,10 +32,17 @@ def demo(
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Use this directory and leave everything there.")
     ] = None,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Three brokers and etcd instead; a leader is killed under load.")
+    ] = False,
     json: Json = False,
 ) -> None:
     from tierlog.demo.report import Report
-    from tierlog.demo.story import tell
+
+    if cluster:
+        from tierlog.demo.failover import tell
+    else:
+        from tierlog.demo.story import tell
 
     report = Report(quiet=json)
     with tempfile.TemporaryDirectory(prefix="tierlog-demo-") as scratch:
@@ -31,13 +52,5 @@ def demo(
     if json:
         output.print_json(report.document())
     else:
-        report.closing(
-            [
-                "Try it yourself:",
-                "tierlog serve                              a service on 127.0.0.1:9092 (Kafka) and :8080 (HTTP)",
-                "tierlog topic create orders --partitions 4",
-                "echo hello | tierlog produce orders",
-                "tierlog consume orders --from -1h --json",
-            ]
-        )
+        report.closing(CLUSTER if cluster else NODE)
     raise typer.Exit(1 if report.failed else 0)

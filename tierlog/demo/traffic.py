@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from hot_tier.errors import TierlogError
 from tierlog.client import Client, Refused, ServerUnreachable, path
 from tierlog.demo.orders import Order, number_of
-from tierlog.process import ServeProcess
 
 OUTAGE_S = 120.0
 READ_S = 60.0
@@ -24,6 +23,16 @@ READ_S = 60.0
 Place = tuple[int, int]
 """Partition and offset."""
 OnAck = Callable[[Order, Place], None]
+
+
+class Target(Protocol):
+    """One node or a cluster, by its addresses."""
+
+    @property
+    def kafka(self) -> str: ...
+
+    @property
+    def url(self) -> str: ...
 
 
 class TrafficFailed(TierlogError):
@@ -53,14 +62,14 @@ class Traffic(Protocol):
         ...
 
 
-def choose_traffic(service: ServeProcess) -> Traffic:
+def choose_traffic(service: Target) -> Traffic:
     return KafkaTraffic(service) if find_spec("confluent_kafka") else HttpTraffic(service)
 
 
 class KafkaTraffic:
     once = True
 
-    def __init__(self, service: ServeProcess) -> None:
+    def __init__(self, service: Target) -> None:
         import confluent_kafka
 
         self._kafka = confluent_kafka
@@ -153,7 +162,7 @@ class HttpTraffic:
     once = False
     batch = 1_000
 
-    def __init__(self, service: ServeProcess) -> None:
+    def __init__(self, service: Target) -> None:
         self._service = service
 
     def produce(self, topic: str, orders: Iterable[Order], on_ack: OnAck) -> None:

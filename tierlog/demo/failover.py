@@ -1,0 +1,218 @@
+"""The demo of a cluster: a leader is killed under load, and what was acknowledged is compared with what is there."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tierlog.client import Client, path
+from tierlog.cluster_process import LocalCluster, rack
+from tierlog.cluster_status import cluster_status
+from tierlog.demo.orders import Order, orders
+from tierlog.demo.report import Report
+from tierlog.demo.traffic import Place, Traffic, choose_traffic, read_partition
+
+TOPIC = "orders"
+BROKERS = 3
+PARTITIONS = 6
+BEFORE = 20_000
+LIVE = 16_000
+LIVE_PER_SECOND = 2_000
+KILL_AFTER = 4_000
+CATCH_UP_S = 60.0
+SETTINGS = {"min.insync.replicas": "2"}
+
+Watch = Callable[[int], None]
+"""Called with the number of acks so far."""
+
+
+def tell(directory: Path, report: Report) -> None:
+    report.opening(
+        "tierlog demo, three nodes",
+        "Three brokers and etcd, each in its own process, and orders that are written while a broker is killed.\n"
+        f"Everything is in {directory}.",
+    )
+    began = time.monotonic()
+    with LocalCluster(directory, BROKERS, usual_ports=False) as cluster:
+        Story(cluster, report, time.monotonic() - began).tell()
+    _compare_copies(cluster, report)
+
+
+class Story:
+    def __init__(self, cluster: LocalCluster, report: Report, start_seconds: float) -> None:
+        self._cluster = cluster
+        self._report = report
+        self._start_seconds = start_seconds
+        self._traffic: Traffic = choose_traffic(cluster)
+        self._now_ms = int(time.time() * 1000)
+        self._acknowledged: dict[Place, int] = {}
+        """What the cluster said it has: where, and which order."""
+        self._times: dict[int, list[float]] = {partition: [] for partition in range(PARTITIONS)}
+        """When each partition's acks came."""
+
+    def tell(self) -> None:
+        self._start()
+        self._produce()
+        victim = self._kill_a_leader()
+        self._compare()
+        self._bring_back(victim)
+
+    def _start(self) -> None:
+        self._report.act("A cluster starts", "One command: tierlog cluster up --brokers 3")
+        self._report.say(f"etcd and {BROKERS} brokers, ready after {self._start_seconds:.1f} s")
+        self._report.figure("start_seconds", self._start_seconds)
+        self._report.table(
+            ("broker>", "rack", "Kafka", "HTTP"),
+            [(node, rack(node), broker.kafka, broker.url) for node, broker in self._cluster.brokers.items()],
+        )
+        with Client(self._cluster.url) as client:
+            wanted = {"name": TOPIC, "partitions": PARTITIONS, "replication_factor": BROKERS, "config": SETTINGS}
+            client.post(path("topics"), wanted)
+
+    def _produce(self) -> None:
+        self._report.act(
+            "Producers write to three disks",
+            f"{BEFORE:,} orders through {self._traffic.name}; acked when all brokers in sync have it, at least two.",
+        )
+        seconds = self._send(orders(BEFORE, self._now_ms))
+        self._report.say(f"{BEFORE:,} orders in {seconds:.2f} s: {BEFORE / seconds:,.0f} per second")
+        self._report.figure("produce_per_second", BEFORE / seconds)
+        self._show_partitions()
+        status = self._status()
+        self._report.check("every partition has three replicas in sync", status["healthy"])
+        leads = [each["leaders"] for each in status["brokers"]]
+        self._report.check("each broker leads its share", leads == [PARTITIONS // BROKERS] * BROKERS, f"{leads}")
+
+    def _kill_a_leader(self) -> int:
+        before = self._partitions()
+        victim = int(before[0]["leader"])
+        lost = [each["partition"] for each in before if each["leader"] == victim]
+        self._report.act(
+            "kill -9 of a leader, under load",
+            f"{LIVE:,} more orders, {LIVE_PER_SECOND:,} per second; after {KILL_AFTER:,} acks broker {victim}, leader "
+            f"of partitions {' and '.join(map(str, lost))}, is killed and stays dead.",
+        )
+        enough = len(self._acknowledged) + KILL_AFTER
+        killed_at = 0.0
+
+        def kill(done: int) -> None:
+            nonlocal killed_at
+            if done >= enough and not killed_at:
+                killed_at = time.monotonic()
+                self._cluster.brokers[victim].kill()
+
+        seconds = self._send(_paced(orders(LIVE, self._now_ms, first=BEFORE)), kill)
+        pause = max(_longest_gap(self._times[partition], killed_at) for partition in lost)
+        self._report.say(f"the producer got its last ack after {seconds:.1f} s; it saw no error")
+        self._report.say(f"longest wait for an ack in a partition that lost its leader: {pause:.2f} s")
+        self._report.figure("failover_seconds", pause)
+        self._show_partitions()
+        after = self._partitions()
+        self._report.check(
+            "each of its partitions has a new leader, in a new epoch",
+            all(
+                after[each]["leader"] not in (victim, None)
+                and after[each]["leader_epoch"] > before[each]["leader_epoch"]
+                for each in lost
+            ),
+        )
+        return victim
+
+    def _compare(self) -> None:
+        self._report.act("What is there now", "Every partition is read to its end, through a broker that is left.")
+        with Client(self._cluster.url) as client:
+            stored = {
+                place: number
+                for partition in range(PARTITIONS)
+                for place, number in read_partition(client, TOPIC, partition)
+            }
+        missing = [place for place, number in self._acknowledged.items() if stored.get(place) != number]
+        self._report.check(
+            "every acknowledged order is where its ack said", not missing, f"{len(self._acknowledged):,} acks compared"
+        )
+        self._report.check("none is missing", set(stored.values()) == set(range(BEFORE + LIVE)))
+        twice = len(stored) - len(set(stored.values()))
+        if self._traffic.once:
+            self._report.check("no order is there twice, although the producer had to send again", twice == 0)
+        else:
+            self._report.say(f"{twice} orders are there twice: sent again over HTTP because their answer was lost")
+
+    def _bring_back(self, victim: int) -> None:
+        self._report.act(
+            "The broker comes back", f"Broker {victim} cuts off what nobody acknowledged, and fetches what it missed."
+        )
+        began = time.monotonic()
+        self._cluster.brokers[victim].start()
+        deadline = time.monotonic() + CATCH_UP_S
+        while not (status := self._status())["healthy"] and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self._report.check(
+            "all replicas are in sync again", status["healthy"], f"{time.monotonic() - began:.1f} s later"
+        )
+        self._show_partitions()
+
+    def _send(self, some: Iterable[Order], watch: Watch = lambda done: None) -> float:
+        def acknowledged(order: Order, place: Place) -> None:
+            self._acknowledged[place] = order.number
+            self._times[place[0]].append(time.monotonic())
+            watch(len(self._acknowledged))
+
+        began = time.monotonic()
+        self._traffic.produce(TOPIC, some, acknowledged)
+        return time.monotonic() - began
+
+    def _status(self) -> Mapping[str, Any]:
+        with Client(self._cluster.url) as client:
+            return cluster_status(client)
+
+    def _partitions(self) -> list[dict[str, Any]]:
+        with Client(self._cluster.url) as client:
+            found: list[dict[str, Any]] = client.get(path("topics", TOPIC))["partitions"]
+            return found
+
+    def _show_partitions(self) -> None:
+        self._report.table(
+            ("partition>", "leader>", "epoch>", "replicas", "in sync"),
+            [
+                (
+                    each["partition"],
+                    each["leader"],
+                    each["leader_epoch"],
+                    ", ".join(map(str, each["replicas"])),
+                    ", ".join(map(str, sorted(each["isr"]))),
+                )
+                for each in self._partitions()
+            ],
+        )
+
+
+def _paced(some: Iterable[Order]) -> Iterator[Order]:
+    began = time.monotonic()
+    for index, order in enumerate(some):
+        ahead = began + index / LIVE_PER_SECOND - time.monotonic()
+        if ahead > 0.002:
+            time.sleep(ahead)
+        yield order
+
+
+def _longest_gap(times: list[float], after: float) -> float:
+    """Between acks of which the second came after a moment."""
+    return max((late - early for early, late in pairwise(times) if late > after), default=0.0)
+
+
+def _compare_copies(cluster: LocalCluster, report: Report) -> None:
+    """Of the files, once nobody writes them."""
+    report.act("On three disks", "The cluster was stopped; now the logs of all brokers are compared, byte by byte.")
+    sizes: list[int] = []
+    equal = True
+    for partition in range(PARTITIONS):
+        copies = [_log_bytes(broker.data_dir, partition) for broker in cluster.brokers.values()]
+        equal &= len(set(copies)) == 1
+        sizes.append(len(copies[0]))
+    report.say(f"{PARTITIONS} partitions, {sum(sizes) / 1e6:.1f} MB on each broker")
+    report.check("the three copies of every partition are the same", equal and all(sizes))
+
+
+def _log_bytes(data_dir: Path, partition: int) -> bytes:
+    return b"".join(log.read_bytes() for log in sorted(data_dir.glob(f"logs/{TOPIC}.*/{partition}/*.log")))

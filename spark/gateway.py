@@ -22,6 +22,8 @@ from hot_tier.errors import TierlogError, UnknownTopic
 
 _ARROW: Final = "application/vnd.apache.arrow.stream"
 _TIMEOUT_S: Final = 60.0
+_ANSWER_S: Final = 3600.0
+"""For a leader that reads whole objects before it answers."""
 _ATTEMPTS: Final = 4
 _PAUSE_S: Final = 0.2
 
@@ -61,6 +63,13 @@ def hot_topic(gateway: str, topic: str) -> HotTopic:
     )
 
 
+def consider_proposals(gateway: str, topic: str, partition: int) -> None:
+    """Asks the partition's leader to answer what is proposed for it; returns when it has."""
+    address = f"/api/v1/topics/{quote(topic, safe='')}/partitions/{partition}/archive/proposals"
+    with _opened(gateway, address, "application/json", method="POST", timeout_s=_ANSWER_S) as response:
+        response.read()
+
+
 def hot_batches(gateway: str, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
     """Every record of [start, end), which is committed, with the columns of the archive."""
     address = f"/api/v1/topics/{quote(topic, safe='')}/partitions/{partition}/messages"
@@ -87,10 +96,10 @@ def hot_batches(gateway: str, topic: str, partition: int, start: int, end: int) 
             time.sleep(_PAUSE_S * 2**failures)
 
 
-def _opened(gateway: str, address: str, accept: str) -> Any:
-    request = urllib.request.Request(f"{gateway}{address}", headers={"Accept": accept})
+def _opened(gateway: str, address: str, accept: str, *, method: str = "GET", timeout_s: float = _TIMEOUT_S) -> Any:
+    request = urllib.request.Request(f"{gateway}{address}", headers={"Accept": accept}, method=method)
     try:
-        return urllib.request.urlopen(request, timeout=_TIMEOUT_S)
+        return urllib.request.urlopen(request, timeout=timeout_s)
     except urllib.error.HTTPError as error:
         with error:
             problem = _problem(error.read())

@@ -1,0 +1,90 @@
+"""Which archived segments are written anew, and together: decisions only.
+
+- Neighbours become one segment of about the target size. One that is half as large already is left alone.
+- A merge at least doubles the largest of its members, so that a record is rewritten no more often than its segment
+  doubles, however often the job runs.
+- Where a topic is compacted by key, segments that lose rows are rewritten in any case, and sizes are those after it.
+- Delete markers stay for `delete.retention.ms` after a compaction by key first kept them, so that a reader who saw the
+  old value sees the marker too. That time is the segment's (`cold_tier.rewrite.CLEANED_MS`); a new segment takes the
+  latest of those whose markers still wait.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cold_tier.layout import PartitionLayout
+from cold_tier.manifest.model import NO_TIMESTAMP, Segment
+from hot_tier.ids import Offset
+from hot_tier.log.config import TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A segment that may be rewritten."""
+
+    segment: Segment
+    kept_rows: int
+    """How many rows of it stay."""
+    cleaned_ms: int | None = None
+
+    @property
+    def bytes_after(self) -> int:
+        segment = self.segment
+        return segment.rows_bytes * self.kept_rows // segment.rows if segment.rows else 0
+
+    @property
+    def shrinks(self) -> bool:
+        return self.kept_rows < self.segment.rows
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWork:
+    layout: PartitionLayout
+    log_start_offset: Offset
+    segments: tuple[Segment, ...]
+
+
+def groups(candidates: Sequence[Candidate], target_bytes: int) -> list[list[Candidate]]:
+    """Runs of neighbours, each of which becomes one segment."""
+    found: list[list[Candidate]] = []
+    run: list[Candidate] = []
+    for candidate in candidates:
+        alone = candidate.bytes_after >= target_bytes // 2 and not candidate.shrinks
+        if alone or sum(each.bytes_after for each in run) + candidate.bytes_after > target_bytes:
+            found.append(run)
+            run = []
+        if not alone:
+            run.append(candidate)
+    return [run for run in (*found, run) if _worth_it(run)]
+
+
+def _worth_it(run: Sequence[Candidate]) -> bool:
+    if any(candidate.shrinks for candidate in run):
+        return True
+    sizes = [candidate.bytes_after for candidate in run]
+    return len(run) > 1 and 2 * max(sizes) <= sum(sizes)
+
+
+def compactable(config: TopicConfig, segments: Sequence[Segment], now_ms: int) -> tuple[Segment, ...]:
+    """Of the oldest on, those that `min.compaction.lag.ms` lets go."""
+    chosen: list[Segment] = []
+    for segment in segments:
+        newest_ms = segment.archived_ms if segment.max_timestamp_ms == NO_TIMESTAMP else segment.max_timestamp_ms
+        if now_ms - newest_ms < config.min_compaction_lag_ms:
+            break
+        chosen.append(segment)
+    return tuple(chosen)
+
+
+def markers_may_go(config: TopicConfig, cleaned_ms: int | None, now_ms: int) -> bool:
+    return cleaned_ms is not None and now_ms - cleaned_ms >= config.delete_retention_ms
+
+
+def cleaned_time(config: TopicConfig, group: Sequence[Candidate], now_ms: int) -> int:
+    """From when on the markers of a new segment wait."""
+    waiting = [
+        now_ms if each.cleaned_ms is None else each.cleaned_ms
+        for each in group
+        if not markers_may_go(config, each.cleaned_ms, now_ms)
+    ]
+    return max(waiting, default=now_ms)

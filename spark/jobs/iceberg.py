@@ -1,0 +1,213 @@
+"""Archived topics as Iceberg tables, without a copy: the offloader's own files, registered in a catalog.
+
+    python -m spark.jobs.iceberg --bucket s3://bucket/prefix --catalog lake orders --every 60
+
+A table mirrors its topic's manifests: what they name is in the table, what they let go of, by retention or compaction,
+is not. One run makes at most one commit per table, with all that is new and all that is gone, however many segments
+that is. A commit also records which manifests it follows, in table properties, so that a run that is repeated, or two
+that meet, or a new leader, add nothing twice: who comes second finds its commit refused and begins again with what is
+there then.
+
+Tables are partitioned by `partition`, which the files do not hold and Iceberg takes from its own metadata; never by
+day, since a segment can straddle midnight. Statistics come from the footers inside the indexes: no Parquet file is
+opened. Snapshots are expired once the objects that they may name are: the data files belong to the archive, and
+nothing here deletes one.
+
+No Spark and no Java are needed.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from cold_tier.cache import ColdReadSettings
+from cold_tier.inventory import find_topics, newest_lives
+from cold_tier.layout import PartitionLayout
+from cold_tier.manifest.model import Segment
+from cold_tier.objects.retrying import RetryingStore
+from cold_tier.reader import ColdReader
+from hot_tier.errors import SettingsError, TierlogError, UnknownTopic
+from spark.jobs.command import job_parser, print_json, print_table, report
+from spark.jobs.survey import SurveyedPartition, load_partition
+from spark.options import store_settings
+from spark.plan import with_store
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+    from pyiceberg.catalog import Catalog
+
+TOPIC_ID: Final = "tierlog.topic-id"
+MANIFESTS: Final = "tierlog.manifests"
+"""A table property: by partition, the leader epoch and sequence of the manifest that the table follows."""
+
+_ATTEMPTS: Final = 5
+_AT_ONCE: Final = 16
+_KEPT: Final = timedelta(minutes=10)
+"""As archive.delete_grace_ms: an older snapshot may name objects that are gone."""
+
+
+class TableRefused(TierlogError):
+    """The table is not this topic's mirror, or others keep changing it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    path: str
+    partition: int
+    size: int
+    metadata: "pq.FileMetaData"
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrored:
+    """What one run did to a table."""
+
+    topic: str
+    table: str
+    added: int
+    removed: int
+    files: int
+    """In the table now."""
+    rows: int
+    snapshot_id: int | None
+
+
+def mirror(
+    catalog: "Catalog", bucket: str, topics: Sequence[str] = (), *, namespace: str = "tierlog", s3_endpoint: str = ""
+) -> list[Mirrored]:
+    """Bring the tables of these topics, or of all, up to what the manifests say now."""
+    settings = store_settings(bucket, s3_endpoint)
+
+    async def work(store: RetryingStore) -> list[Mirrored]:
+        lives = await _find(store, topics)
+        return [await _mirror_topic(store, catalog, namespace, layouts) for layouts in lives]
+
+    return with_store(settings, work)
+
+
+async def _find(store: RetryingStore, names: Sequence[str]) -> list[tuple[PartitionLayout, ...]]:
+    lives = [life for life in await find_topics(store) if life.layouts and (not names or life.name in names)]
+    for name in names:
+        if name not in {life.name for life in lives}:
+            raise UnknownTopic(f"the archive has no topic {name!r}", where=store.url, hint="check bucket and name")
+    layouts = {life.id: life.layouts for life in lives}
+    return [layouts[description.id] async for description in newest_lives(store, lives)]
+
+
+async def _mirror_topic(
+    store: RetryingStore, catalog: "Catalog", namespace: str, layouts: Sequence[PartitionLayout]
+) -> Mirrored:
+    from pyiceberg.exceptions import CommitFailedException
+
+    # What needs pyiceberg alone, and pyiceberg needs to be there.
+    from spark.jobs.iceberg_table import MirrorTable
+
+    topic = layouts[0].topic
+    for _ in range(_ATTEMPTS):
+        table = MirrorTable.open(catalog, (namespace, topic), str(layouts[0].topic_id))
+        held = [each for layout in layouts if (each := await load_partition(store, layout)) is not None]
+        token = _token(table.token, held)
+        if token == table.token:
+            return table.mirrored(topic, 0, 0)
+        named = {
+            f"{store.url}{each.layout.rows(segment.name)}": (each.layout, segment)
+            for each in held
+            for segment in each.segments
+            if segment.rows
+        }
+        known = table.files(f"{store.url}topic={topic}/")
+        new = await _described(store, {path: named[path] for path in named.keys() - known.keys()})
+        gone = [file for path, file in known.items() if path not in named]
+        try:
+            table.commit(new, gone, token)
+        except CommitFailedException:
+            continue  # Another run came first. What it has done is read anew.
+        table.expire_before(datetime.now(UTC) - _KEPT)
+        return table.mirrored(topic, len(new), len(gone))
+    raise TableRefused(
+        f"{_ATTEMPTS} commits in a row met another writer's",
+        where=f"{namespace}.{topic}",
+        hint="run it again; one run at a time is enough",
+    )
+
+
+def _token(before: dict[str, list[int]], held: Sequence[SurveyedPartition]) -> dict[str, list[int]]:
+    """The versions to follow; TableRefused where the table has followed newer ones than the bucket has."""
+    token = {str(each.layout.partition): [*each.snapshot.version] for each in held}
+    for partition, version in before.items():
+        if token.get(partition, [-1, -1]) < version:
+            raise TableRefused(
+                f"the table follows manifest {version} of partition {partition}, the bucket has {token.get(partition)}",
+                hint="is it another bucket, or an older copy? drop the table to begin again",
+            )
+    return token
+
+
+async def _described(store: RetryingStore, segments: dict[str, tuple[PartitionLayout, Segment]]) -> list[NewFile]:
+    """With the Parquet footers, which the indexes hold."""
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(path: str, layout: PartitionLayout, segment: Segment) -> NewFile:
+        async with room:
+            opened = await ColdReader(store, ColdReadSettings()).open_segment(layout, segment)
+        return NewFile(path, layout.partition, segment.rows_bytes, opened.metadata)
+
+    found = await asyncio.gather(*(one(path, *each) for path, each in segments.items()))
+    return sorted(found, key=lambda file: file.path)
+
+
+def open_catalog(name: str) -> "Catalog":
+    try:
+        from pyiceberg.catalog import load_catalog
+    except ModuleNotFoundError:
+        raise SettingsError("pyiceberg is not installed", hint="pip install 'tierlog[spark]'") from None
+    try:
+        return load_catalog(name)
+    except Exception as error:  # Whatever the catalog's own client raises.
+        raise SettingsError(
+            f"the catalog cannot be opened: {error}",
+            where=name,
+            hint="describe it in .pyiceberg.yaml, or in PYICEBERG_CATALOG__… variables",
+        ) from error
+
+
+def parser() -> argparse.ArgumentParser:
+    made = job_parser("iceberg", "Registers archived files in Iceberg tables, without a copy; needs no Java.")
+    made.add_argument("topics", nargs="*", metavar="TOPIC", help="all if none is named")
+    made.add_argument("--catalog", default="default", metavar="NAME", help="of pyiceberg's settings [default]")
+    made.add_argument("--namespace", default="tierlog", metavar="NAME", help="a table per topic in it [tierlog]")
+    made.add_argument("--every", type=float, default=0.0, metavar="SECONDS", help="go on, with a pause between runs")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    given = parser().parse_args(arguments)
+    try:
+        catalog = open_catalog(given.catalog)
+        while True:
+            done = mirror(catalog, given.bucket, given.topics, namespace=given.namespace, s3_endpoint=given.s3_endpoint)
+            _show(done, given.json)
+            if not given.every:
+                return 0
+            time.sleep(given.every)
+    except TierlogError as error:
+        return report(error, as_json=given.json)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _show(done: Sequence[Mirrored], as_json: bool) -> None:
+    if as_json:
+        print_json({"tables": [asdict(each) for each in done]})
+        return
+    rows = [(each.topic, each.table, each.added, each.removed, each.files, each.rows) for each in done]
+    print_table(("topic", "table", "added>", "removed>", "files>", "rows>"), rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -7,7 +7,8 @@ there, 5 try again, 130 interrupted. Results go to standard output, everything e
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,7 +44,7 @@ def add_range(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from", dest="from_", type=_time, metavar="TIME", help="2026-03-01T08:00:00Z, or ms since 1970"
     )
-    parser.add_argument("--to", type=_time, metavar="TIME", help="exclusive")
+    parser.add_argument("--until", type=_time, metavar="TIME", help="exclusive")
 
 
 def range_options(given: argparse.Namespace) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def range_options(given: argparse.Namespace) -> dict[str, Any]:
         "startingOffsets": given.starting_offsets,
         "endingOffsets": given.ending_offsets,
         "startingTimestamp": given.from_,
-        "endingTimestamp": given.to,
+        "endingTimestamp": given.until,
     }
     return {name: value for name, value in named.items() if value is not None}
 
@@ -143,6 +144,17 @@ def exit_code(error: TierlogError) -> int:
             return 4
         case _:
             return 5 if error.retriable else 1
+
+
+@contextmanager
+def configured(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """The session's setting for as long as this lasts."""
+    before = spark.conf.get(name)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, str(before))
 
 
 def print_json(document: Any) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,12 +13,16 @@ from cold_tier.format.index import read_index, write_index
 from cold_tier.format.read import from_arrow
 from cold_tier.format.write import write_segment
 from cold_tier.inventory import find_topics
-from cold_tier.layout import Version
+from cold_tier.layout import PartitionLayout, SegmentName, Version
 from cold_tier.manifest.codec import write_snapshot
-from cold_tier.manifest.model import Segment, Snapshot
+from cold_tier.manifest.model import EpochStart, Segment, Snapshot
 from cold_tier.manifest.reader import load_newest
+from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.objects.open import StoreSettings, open_store
+from hot_tier.record.batch import assign
+from hot_tier.record.columns import NewRecord, encode_records, iter_columns
 from hot_tier.record.crc import crc32c
+from tests.spark.topics import START_MS
 
 
 def newest(bucket: Path, topic: str, partition: int) -> Snapshot:
@@ -64,4 +69,51 @@ def rewrite(bucket: Path, snapshot: Snapshot, segment: Segment, change: Callable
         rows_crc32c=written.rows_crc32c,
         index_bytes=len(data),
         index_crc32c=crc32c(data),
+    )
+
+
+def archive_of(folder: Path, topic: str, partitions: Sequence[Sequence[NewRecord]], per_segment: int = 50) -> str:
+    """A bucket that holds these records, made without a service; its URL."""
+
+    async def write() -> None:
+        store = open_store(StoreSettings(bucket=f"file://{folder}"))
+        topic_id = uuid4()
+        for number, records in enumerate(partitions):
+            layout = PartitionLayout(topic, topic_id, number)
+            writer = await ManifestWriter.open(store, layout, 0, 0, START_MS)
+            for base in range(0, len(records), per_segment):
+                segment = _archived(folder, layout, base, records[base : base + per_segment])
+                await writer.append([segment], START_MS)
+        await store.close()
+
+    asyncio.run(write())
+    return f"file://{folder}"
+
+
+def _archived(folder: Path, layout: PartitionLayout, base: int, records: Sequence[NewRecord]) -> Segment:
+    name = SegmentName(base, 0, uuid4().hex)
+    rows, index = folder / layout.rows(name), folder / layout.index(name)
+    for path in (rows, index):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    batch = bytearray(encode_records(list(records)))
+    assign(batch, base, 0)
+    end, epochs = base + len(records), (EpochStart(0, base),)
+    written = write_segment(
+        str(rows), iter_columns(bytes(batch), chunk_bytes=1 << 20), base, end, epochs, b"", {}, zstd_level=1
+    )
+    data = write_index(written.index)
+    index.write_bytes(data)
+    return Segment(
+        name,
+        end,
+        written.rows,
+        written.min_timestamp_ms,
+        written.max_timestamp_ms,
+        rows.stat().st_size,
+        written.rows_crc32c,
+        len(data),
+        crc32c(data),
+        len(batch),
+        START_MS,
+        epochs,
     )

@@ -62,7 +62,7 @@ def test_latency_is_from_timestamp_to_archive(topic: TopicStats, archive: Archiv
 def test_the_command(spark: SparkSession, archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     middle = START_MS + 1000 * STEP_MS
     plot = tmp_path / "stats.png"
-    assert main(["--bucket", archive.bucket, TOPIC, "--to", str(middle), "--json", "--plot", str(plot)]) == 0
+    assert main(["--bucket", archive.bucket, TOPIC, "--until", str(middle), "--json", "--plot", str(plot)]) == 0
     [topic] = json.loads(capsys.readouterr().out)["topics"]
     assert topic["rows"] == sum(row[3] < middle for row in archive.rows) > 0
     assert plot.read_bytes().startswith(b"\x89PNG")

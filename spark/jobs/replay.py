@@ -1,0 +1,183 @@
+"""A range of an archived topic, filtered by any SQL expression, into a topic or out to files or a table.
+
+    spark-submit spark/jobs/replay.py orders --bucket s3://bucket/prefix --where "cast(key as string) = 'ada'" \
+        --to-topic orders-again --kafka broker:9092
+
+Each record once: a replay is a job with a name, by default made from everything that was asked for, and running the
+same job again goes on where it was killed. Into a topic, headers say what has arrived (`spark.jobs.replay_target`); in
+files and tables, a job has a folder or partition of its own, which is replaced as a whole.
+
+Key, value, headers and timestamp stay as they are. A source partition goes to the partition of the same number, or that
+number modulo how many the target has, in order.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from hot_tier.errors import SettingsError
+from spark.jobs.command import add_range, configured, job_parser, print_json, range_options, run
+from spark.jobs.replay_target import Progress, TargetTopic, TopicWriter
+from spark.options import read_options
+from spark.plan import Plan, plan_read
+from spark.source import tierlog_read
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    job: str
+    topic: str
+    target: str
+    records: int
+    """Written by this run."""
+    resumed_after: dict[int, int]
+    """By source partition, the last offset that an earlier run of this job had sent."""
+
+
+def job_name(*asked: object) -> str:
+    """The same for the same question, so that the same command goes on where it was killed."""
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def replay_to_topic(
+    spark: SparkSession,
+    bucket: str,
+    topic: str,
+    target: TargetTopic,
+    *,
+    where: str | None = None,
+    **options: Any,
+) -> ReplayReport:
+    """`options` are those of `tierlog_read` and say which rows; `where` is SQL over their columns."""
+    if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
+        raise SettingsError(
+            "speculation would send records twice", hint="submit it with --conf spark.speculation=false"
+        )
+    chosen(tierlog_read(spark, bucket, topic, **options), where)  # A wrong expression is said before anything is noted.
+    progress = target.progress()
+    plan = plan_read(read_options({**_texts(options), "bucket": bucket, "subscribe": topic}, streaming=False))
+    rest = {**options, **_rest(topic, plan, progress)}
+    rows = chosen(tierlog_read(spark, bucket, topic, **rest), where)
+    last = max((each.partition for each in plan.ranges), default=0)
+    columns = ("partition", "offset", F.unix_millis("timestamp"), "key", "value", "headers")
+    shares = rows.select(*columns).repartitionById(last + 1, F.col("partition")).sortWithinPartitions("offset")
+    counts = shares.rdd.mapPartitions(Share(target, progress)).collect()
+    return ReplayReport(target.job, topic, target.where, sum(counts), dict(sorted(progress.sent.items())))
+
+
+class Share:
+    """One source partition, on an executor. What an earlier attempt at it has sent is not sent again."""
+
+    def __init__(self, target: TargetTopic, progress: Progress) -> None:
+        self._target = target
+        self._progress = progress
+
+    def __call__(self, rows: Iterable[Any]) -> Iterator[int]:
+        rows = iter(rows)
+        first = next(rows, None)
+        task = TaskContext.get()
+        if first is None or task is None:
+            return
+        progress = self._target.look_again(self._progress, task.partitionId(), after_another=task.attemptNumber() > 0)
+        yield TopicWriter(self._target, progress).send(chain([first], rows))
+
+
+def replay_to_files(
+    spark: SparkSession, bucket: str, topic: str, url: str, job: str, *, where: str | None = None, **options: Any
+) -> ReplayReport:
+    """Parquet files in the folder `replay=<job>`, with the columns of the archive."""
+    folder = f"{url.rstrip('/')}/replay={job}"
+    chosen(tierlog_read(spark, bucket, topic, **options), where).write.mode("overwrite").parquet(folder)
+    return ReplayReport(job, topic, folder, spark.read.parquet(folder).count(), {})
+
+
+def replay_to_table(
+    spark: SparkSession, bucket: str, topic: str, table: str, job: str, *, where: str | None = None, **options: Any
+) -> ReplayReport:
+    """A table of Spark's catalog, partitioned by `replay`, of which the job has one."""
+    rows = chosen(tierlog_read(spark, bucket, topic, **options), where).withColumn("replay", F.lit(job))
+    if spark.catalog.tableExists(table):
+        with configured(spark, "spark.sql.sources.partitionOverwriteMode", "dynamic"):
+            rows.write.insertInto(table, overwrite=True)
+    else:
+        rows.write.partitionBy("replay").format("parquet").saveAsTable(table)
+    return ReplayReport(job, topic, table, spark.table(table).where(F.col("replay") == job).count(), {})
+
+
+def chosen(rows: DataFrame, where: str | None) -> DataFrame:
+    return rows if where is None else rows.where(where)
+
+
+def _rest(topic: str, plan: Plan, progress: Progress) -> dict[str, dict[str, dict[str, int]]]:
+    starts = {each.partition: max(each.start, progress.sent.get(each.partition, -1) + 1) for each in plan.ranges}
+    return {
+        "startingOffsets": {
+            topic: {str(each.partition): min(starts[each.partition], each.end) for each in plan.ranges}
+        },
+        "endingOffsets": {topic: {str(each.partition): each.end for each in plan.ranges}},
+    }
+
+
+def _texts(options: Mapping[str, Any]) -> dict[str, str]:
+    return {name: json.dumps(each) if isinstance(each, Mapping) else str(each) for name, each in options.items()}
+
+
+def parser() -> argparse.ArgumentParser:
+    made = job_parser("replay", "Copies a range of a topic, filtered by SQL, each record once.")
+    made.add_argument("topic", metavar="TOPIC")
+    made.add_argument("--where", metavar="SQL", help="over key, value, headers, partition, offset, timestamp")
+    place = made.add_mutually_exclusive_group(required=True)
+    place.add_argument("--to-topic", metavar="NAME", help="with --kafka: a topic that exists")
+    place.add_argument("--to", dest="target", metavar="URL", help="a folder for Parquet files")
+    place.add_argument("--table", metavar="NAME", help="a table of Spark's catalog")
+    made.add_argument("--kafka", default="127.0.0.1:9092", metavar="HOST:PORT", help="brokers of --to-topic")
+    made.add_argument(
+        "--kafka-config", action="append", default=[], metavar="NAME=VALUE", help="a setting of librdkafka, such as TLS"
+    )
+    made.add_argument("--job", metavar="NAME", help="to run the same replay anew, give it another name")
+    add_range(made)
+    return made
+
+
+def _work(spark: SparkSession, given: argparse.Namespace) -> int:
+    options = range_options(given)
+    if given.s3_endpoint:
+        options["s3Endpoint"] = given.s3_endpoint
+    to = given.to_topic or given.target or given.table
+    job = given.job or job_name(given.bucket, given.topic, given.where, range_options(given), to, given.kafka)
+    if not job.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise SettingsError(f"a job cannot be named {job!r}", hint="use letters, digits, dots, dashes and underscores")
+    if given.to_topic:
+        wrong = [pair for pair in given.kafka_config if "=" not in pair]
+        if wrong:
+            raise SettingsError(f"--kafka-config cannot be {wrong[0]!r}", hint="it is NAME=VALUE")
+        kafka = {"bootstrap.servers": given.kafka, **dict(pair.split("=", 1) for pair in given.kafka_config)}
+        target = TargetTopic(kafka, given.to_topic, job)
+        report = replay_to_topic(spark, given.bucket, given.topic, target, where=given.where, **options)
+    else:
+        write = replay_to_table if given.table else replay_to_files
+        report = write(spark, given.bucket, given.topic, to, job, where=given.where, **options)
+    if given.json:
+        print_json(asdict(report))
+    else:
+        print(f"{report.records:,} records of {report.topic} to {report.target} (job {report.job})")
+        if report.resumed_after:
+            print("resumed after " + ", ".join(f"{p}: {offset:,}" for p, offset in report.resumed_after.items()))
+    return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    return run(parser(), _work, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

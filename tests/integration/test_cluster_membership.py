@@ -1,0 +1,117 @@
+"""Real brokers on a real etcd: they find each other, replace each other, and refuse what would lose records."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+
+from tests.support.brokers import Brokers, cluster
+from tierlog.client import Client, path
+from tierlog.process import ServeFailed, ServeProcess
+
+WAIT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as brokers:
+        yield brokers
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def make_topic(brokers: Brokers, name: str, **config: Any) -> None:
+    with Client(brokers[1].url) as client:
+        client.post(path("topics"), {"name": name, **config})
+
+
+def partitions(brokers: Brokers, topic: str, through: int) -> list[dict[str, Any]]:
+    with Client(brokers[through].url) as client:
+        found: list[dict[str, Any]] = client.get(path("topics", topic))["partitions"]
+        return found
+
+
+def seen(brokers: Brokers, through: int) -> dict[str, Any]:
+    with Client(brokers[through].url) as client:
+        found: dict[str, Any] = client.get(path("cluster"))
+        return found
+
+
+def produce(brokers: Brokers, topic: str, count: int) -> None:
+    producer = ck.Producer({"bootstrap.servers": brokers.bootstrap, "acks": "all"})
+    failed: list[Any] = []
+    for number in range(count):
+        producer.produce(topic, f"{number}", on_delivery=lambda error, _: error and failed.append(error))
+    assert producer.flush(WAIT_S) == 0
+    assert not failed
+
+
+@pytest.mark.timeout(180)
+def test_all_brokers_see_the_same_cluster_and_default_topics_have_three_replicas(brokers: Brokers) -> None:
+    views = [seen(brokers, node) for node in (1, 2, 3)]
+    for view in views:
+        assert [broker["id"] for broker in view["brokers"]] == [1, 2, 3]
+        assert view["cluster_id"] == views[0]["cluster_id"]
+        assert view["controller"] == views[0]["controller"]
+    make_topic(brokers, "usual")
+    assert all(sorted(each["replicas"]) == [1, 2, 3] for each in partitions(brokers, "usual", 1))
+
+
+@pytest.mark.timeout(180)
+def test_a_number_that_is_in_use(brokers: Brokers) -> None:
+    other = ServeProcess(brokers.directory / "other", brokers[1].flags)
+    with pytest.raises(ServeFailed, match="broker 1 runs already"):
+        other.start()
+
+
+@pytest.mark.timeout(180)
+def test_the_controller_is_killed_and_comes_back_on_an_empty_disk(brokers: Brokers) -> None:
+    make_topic(brokers, "kept", partitions=3, replication_factor=3, config={"min.insync.replicas": 2})
+    produce(brokers, "kept", 1_000)
+    killed = seen(brokers, 1)["controller"]
+    other = next(node for node in (1, 2, 3) if node != killed)
+    brokers[killed].kill()
+    until(lambda: seen(brokers, other)["controller"] not in (None, killed), "another one governs")
+    until(
+        lambda: all(each["leader"] not in (None, killed) for each in partitions(brokers, "kept", other)),
+        "the others lead",
+    )
+    produce(brokers, "kept", 1_000)
+
+    shutil.rmtree(brokers[killed].data_dir)
+    brokers[killed].start()
+    until(
+        lambda: all(sorted(each["isr"]) == [1, 2, 3] for each in partitions(brokers, "kept", other)),
+        "it has caught up with everything",
+    )
+    for node in (1, 2, 3):
+        if node != killed:
+            brokers[node].stop()
+            brokers[node].start()
+    assert sum(each["high_watermark"] for each in partitions(brokers, "kept", killed)) == 2_000
+
+
+@pytest.mark.timeout(180)
+def test_a_disk_that_alone_held_records_is_asked_for(brokers: Brokers) -> None:
+    with Client(brokers[1].url) as client:
+        client.post(path("topics"), {"name": "single", "partitions": 6, "replication_factor": 1})
+    produce(brokers, "single", 100)
+    brokers[3].stop()
+    aside = brokers.directory / "aside"
+    brokers[3].data_dir.rename(aside)
+    with pytest.raises(ServeFailed, match="alone held the committed records of 2 partitions"):
+        brokers[3].start()
+    assert sorted({each["leader"] or 0 for each in partitions(brokers, "single", 1)}) == [0, 1, 2]
+    shutil.rmtree(brokers[3].data_dir)
+    aside.rename(brokers[3].data_dir)
+    brokers[3].start()
+    until(lambda: all(each["leader"] for each in partitions(brokers, "single", 1)), "all are led again")
+    assert sum(each["high_watermark"] for each in partitions(brokers, "single", 1)) == 100

@@ -6,11 +6,14 @@ It writes nothing; changes are made in the store (`hot_tier.cluster.admin` and o
 - What is shown is the state of the store as of `revision`, which only grows: whole transactions, in order.
 - Listeners run after the maps show the change, on the loop, one change after the other. Waiters for a revision
   wake after the listeners, so that whoever waited finds the rest of the node changed as well.
+- Beside what is registered it remembers which brokers have just gone, and which may be gone, as somebody here found out
+  (`doubt`): the moments in which an election is to be expected.
 - After a gap (the watch fell behind, the store was away) the whole is read again and the difference is
   announced as one change; a topic deleted and made anew in the gap appears as old and new with different ids.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -25,6 +28,9 @@ from hot_tier.errors import CorruptMetadata, TierlogError, UnknownPartition, Unk
 from hot_tier.ids import NodeId, PartitionId, TopicId, TopicPartition
 
 RETRY_S: Final = 0.2
+REMEMBER_GONE_S: Final = 3.0
+ELECTION_S: Final = 1.0
+"""After the loss of a broker; what has found no leader by then waits for a broker to come back."""
 
 _log = structlog.get_logger()
 
@@ -54,6 +60,8 @@ class ClusterImage:
         self._by_id: dict[TopicId, Topic] = {}
         self._states: dict[TopicId, dict[PartitionId, PartitionState]] = {}
         self._brokers: dict[NodeId, BrokerInfo] = {}
+        self._gone: dict[NodeId, tuple[BrokerInfo, float]] = {}
+        self._doubted: set[NodeId] = set()
         self._deleted: dict[TopicId, DeletedTopic] = {}
         self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
         self._listeners: list[Listener] = []
@@ -113,6 +121,24 @@ class ClusterImage:
 
     def broker(self, node: NodeId) -> BrokerInfo | None:
         return self._brokers.get(node)
+
+    def lately_gone(self) -> Sequence[BrokerInfo]:
+        return [broker for broker, gone_at in self._gone.values() if time.monotonic() - gone_at < REMEMBER_GONE_S]
+
+    def unsettled(self) -> set[NodeId]:
+        """Brokers whose partitions are about to get other leaders."""
+        if not self._gone and not self._doubted:
+            return set()
+        now = time.monotonic()
+        return self._doubted | {node for node, (_, gone_at) in self._gone.items() if now - gone_at < ELECTION_S}
+
+    def doubt(self, node: NodeId) -> None:
+        """There is reason to believe that this broker is gone; `trust` it again when that is decided either way."""
+        self._doubted.add(node)
+
+    def trust(self, node: NodeId) -> None:
+        self._doubted.discard(node)
+        self._wake()
 
     def deleted_topics(self) -> Iterable[DeletedTopic]:
         return self._deleted.values()
@@ -222,10 +248,13 @@ class ClusterImage:
                 change.partitions.add((topic_id, partition))
             case "brokers":
                 if event.value is None:
-                    self._brokers.pop(NodeId(int(rest)), None)
+                    gone = self._brokers.pop(NodeId(int(rest)), None)
+                    if gone is not None:
+                        self._gone[gone.id] = (gone, time.monotonic())
                 else:
                     broker = model.decode_broker(event.key, event.value, event.revision)
                     self._brokers[broker.id] = broker
+                    self._gone.pop(broker.id, None)
                 change.brokers = True
             case "deleted":
                 if event.value is None:

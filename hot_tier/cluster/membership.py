@@ -37,6 +37,7 @@ from hot_tier.log.config import TopicConfig, parse_topic_config
 RETRY_S: Final = 0.1
 REVOKE_TIMEOUT_S: Final = 1.0
 PROBE_AGAIN_S: Final = 0.03
+PROBES: Final = 6
 
 _log = structlog.get_logger()
 
@@ -260,19 +261,30 @@ class Membership:
 
     def suspect(self, node: NodeId) -> None:
         """A connection to this broker broke. If nothing listens at its address its process is gone: say so at once."""
-        broker = None if self._image is None else self._image.broker(node)
-        if broker is None or node == self.info.id or node in self._probes:
+        image = self._image
+        broker = None if image is None else image.broker(node)
+        if image is None or broker is None or node == self.info.id or node in self._probes:
             return
+        image.doubt(node)
         task = asyncio.get_running_loop().create_task(self._probe(broker), name=f"probe of broker {node}")
         self._probes[node] = task
-        task.add_done_callback(lambda _: self._probes.pop(node, None))
+
+        def done(_: asyncio.Task[None]) -> None:
+            del self._probes[node]
+            image.trust(node)
+
+        task.add_done_callback(done)
 
     async def _probe(self, broker: BrokerInfo) -> None:
+        """A process that is dying loses its connections first and what it listens on some time later."""
+        refused = 0
         try:
-            if not await is_refused(broker.host, broker.port):
-                return
-            await asyncio.sleep(PROBE_AGAIN_S)
-            if not await is_refused(broker.host, broker.port):
+            for _ in range(PROBES):
+                refused = refused + 1 if await is_refused(broker.host, broker.port) else 0
+                if refused == 2:
+                    break
+                await asyncio.sleep(PROBE_AGAIN_S)
+            else:
                 return
             item = await self._store.get(model.broker_key(broker.id))
             if item is not None and item.revision == broker.epoch:

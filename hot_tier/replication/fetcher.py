@@ -33,8 +33,10 @@ HOLD_S: Final = 0.005
 AGAIN_S: Final = 0.05
 REFUSED_S: Final = 0.02
 CONNECT_TIMEOUT_S: Final = 3.0
+LOOK_S: Final = 0.2
+DOUBT_S: Final = 0.3
 SILENCE_S: Final = 5.0
-"""Beyond the time that a request may wait: then the broker is taken for gone."""
+"""Beyond the time that a request may wait: then the broker is in doubt, or taken for gone."""
 BACKOFF_S: Final = (0.02, 1.0)
 UNDER_WAY: Final = 2
 
@@ -63,6 +65,7 @@ class Fetcher:
         self._sent = 0
         self._answered = 0
         self._answered_at = 0.0
+        self._doubting = False
         self._refused_until = 0
         self._in_session = False
         self._scheduled = False
@@ -167,6 +170,7 @@ class Fetcher:
         self._answered = number
         self._in_session = True
         self._answered_at = self._loop.time()
+        self._doubt(False)
         now_ms = self._parts.clock()
         for key, answer in answers:
             replica = self._replicas.get(key)
@@ -227,6 +231,12 @@ class Fetcher:
 
     # The connection
 
+    def _doubt(self, doubtful: bool) -> None:
+        """Who asks for a leader that does not answer gets to know its successor, if there is one in a moment."""
+        if doubtful != self._doubting:
+            self._doubting = doubtful
+            (self._parts.image.doubt if doubtful else self._parts.image.trust)(self._leader)
+
     async def _keep_connected(self) -> None:
         backoff_s = BACKOFF_S[0]
         await self._parts.started.wait()
@@ -259,11 +269,13 @@ class Fetcher:
             self._name_all()
             self._send_soon()
             while not lost.done():
-                await asyncio.wait((lost,), timeout=1)
-                silent_s = self._loop.time() - self._answered_at
-                if self._sent > self._answered and silent_s > SILENCE_S + self._parts.settings.fetch_wait_max_ms / 1000:
+                await asyncio.wait((lost,), timeout=LOOK_S)
+                late_s = self._loop.time() - self._answered_at - self._parts.settings.fetch_wait_max_ms / 1000
+                if self._sent > self._answered and late_s > SILENCE_S:
                     raise TimeoutError("no answer")
+                self._doubt(self._sent > self._answered and late_s > DOUBT_S)
             lost.result()
         finally:
+            self._doubt(False)
             self._link = None
             link.close()

@@ -1,10 +1,16 @@
 """Metadata: which brokers there are, which topics, and who leads their partitions.
 
+Clients ask the moment they lose a leader, which is before anybody can have been elected, and librdkafka asks again only
+a second later. So an answer that names other brokers is held back for the moment it takes to notice here too that one
+is gone, and then until its successor is known. For the same client's sake a broker that has just gone stays in the list
+for a while: it drops what it has for a partition's new leader when the old one leaves the list in the same answer.
+
 Also where topics come from that nobody made: a producer that asks for an unknown topic gets one, if both the
 settings and the request allow it. Then the answer waits until the topic is there.
 """
 
-from collections.abc import Awaitable, Iterable
+import asyncio
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Final
 
 from gateway.kafka.errors import ErrorCode, error_code
@@ -21,11 +27,14 @@ from gateway.kafka.protocol.messages.metadata import (
 from gateway.kafka.protocol.schema import NO_ID
 from gateway.node import Node
 from hot_tier.cluster.admin import NewTopic, check_topic_name
-from hot_tier.cluster.model import PartitionState, Topic
+from hot_tier.cluster.model import NO_NODE, PartitionState, Topic
 from hot_tier.errors import TierlogError
 from hot_tier.ids import NodeId
 
 NULL_NAMES_SINCE: Final = 12
+NOTICE_S: Final = 0.025
+"""A killed process loses its connections one after the other."""
+ELECTION_WAIT_S: Final = 0.5
 NOT_ASKED: Final = -(2**31)
 TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 """What may be done to a topic, as a bit set of Kafka's operation codes: read, write, create, delete, alter, …"""
@@ -33,6 +42,42 @@ CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
+    if any(state.leader != context.node.node_id for state in _asked_states(request, context.node)):
+        return _after_election(request, context)
+    return _answer(request, context)
+
+
+async def _after_election(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    node = context.node
+    await asyncio.sleep(NOTICE_S)
+    try:
+        async with asyncio.timeout(ELECTION_WAIT_S):
+            await node.image.wait_for(lambda: not _election_expected(request, node))
+    except TimeoutError:
+        pass
+    answer = _answer(request, context)
+    return answer if isinstance(answer, MetadataResponse) else await answer
+
+
+def _election_expected(request: MetadataRequest, node: Node) -> bool:
+    lost = node.image.unsettled()
+    return bool(lost) and any(
+        state.leader in lost or (state.leader == NO_NODE and not lost.isdisjoint(state.isr))
+        for state in _asked_states(request, node)
+    )
+
+
+def _asked_states(request: MetadataRequest, node: Node) -> Iterator[PartitionState]:
+    if request.topics is None:
+        asked = list(node.image.topics())
+    else:
+        found = (node.image.find_topic(topic.name or "") for topic in request.topics)
+        asked = [topic for topic in found if topic is not None]
+    for topic in asked:
+        yield from node.image.partition_states(topic)
+
+
+def _answer(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
     node = context.node
     asked = request.topics
     if asked is None or (not asked and context.api_version == 0):
@@ -79,7 +124,8 @@ def _response(
     image = context.node.image
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(broker.id, broker.host, broker.port, broker.rack) for broker in image.brokers()
+            MetadataResponseBroker(broker.id, broker.host, broker.port, broker.rack)
+            for broker in (*image.brokers(), *image.lately_gone())
         ],
         cluster_id=context.node.cluster_id,
         controller_id=image.controller,

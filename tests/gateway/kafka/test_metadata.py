@@ -1,5 +1,6 @@
 """Metadata over the wire: all versions, all ways to ask, and topics that come into being by being asked for."""
 
+import asyncio
 from dataclasses import replace
 from uuid import UUID
 
@@ -8,7 +9,11 @@ import pytest
 from gateway.kafka.errors import ErrorCode
 from gateway.kafka.protocol.messages.api_versions import ApiVersionsRequest
 from gateway.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.gateway.kafka.node import KAFKA, running_node
+from hot_tier.cluster import model
+from hot_tier.cluster.model import BrokerInfo
+from hot_tier.cluster.store import Delete, Put
+from hot_tier.ids import NodeId
+from tests.gateway.kafka.node import KAFKA, running_node, until
 
 VERSIONS = range(14)
 
@@ -138,3 +143,59 @@ async def test_the_versions_that_clients_are_promised(node):
             promised = {0: (0, 11), 1: (4, 17), 2: (1, 9), 3: (0, 13), 18: (0, 4), 21: (0, 2), 23: (2, 4)}
             assert promised.items() <= ranges.items()
             assert answer.finalized_features_epoch == -1
+
+
+async def led_elsewhere(node) -> NodeId:
+    """A second broker, which leads the topic t and has this one as its follower."""
+    other, store, image = NodeId(7), node.node.store, node.node.image
+    written = await store.transact([], [Put(model.broker_key(other), model.encode(BrokerInfo(other, "other", 9)))])
+    await image.reached(written)
+    await node.node.admin.create_topic("t", assignment={0: [other, 0]})
+    return other
+
+
+async def elect_this_node(node) -> None:
+    image = node.node.image
+    topic = image.topic("t")
+    successor = replace(image.partition_states(topic)[0], leader=NodeId(0), leader_epoch=1)
+    await node.node.store.transact([], [Put(model.partition_key(topic.id, 0), model.encode(successor))])
+
+
+async def test_a_leader_in_doubt_is_not_named_before_its_successor_can_be(node):
+    other = await led_elsewhere(node)
+    async with node.connect() as wire:
+        assert (await wire.ask(ask("t"), 12)).topics[0].partitions[0].leader_id == other
+        node.node.image.doubt(other)
+        asked = asyncio.ensure_future(wire.ask(ask("t"), 12))
+        await until(lambda: node.node.image._waiters)
+        await elect_this_node(node)
+        answer = await asked
+        assert answer.topics[0].partitions[0].leader_id == 0
+        assert answer.topics[0].partitions[0].leader_epoch == 1
+
+
+async def test_a_leader_that_is_trusted_again_is_named(node):
+    other = await led_elsewhere(node)
+    async with node.connect() as wire:
+        node.node.image.doubt(other)
+        asked = asyncio.ensure_future(wire.ask(ask("t"), 12))
+        await until(lambda: node.node.image._waiters)
+        node.node.image.trust(other)
+        assert (await asked).topics[0].partitions[0].leader_id == other
+
+
+async def test_without_a_successor_the_answer_comes_all_the_same(node):
+    other = await led_elsewhere(node)
+    async with node.connect() as wire:
+        node.node.image.doubt(other)
+        assert (await wire.ask(ask("t"), 12)).topics[0].partitions[0].leader_id == other
+
+
+async def test_a_broker_that_has_just_gone_is_still_listed(node):
+    other = await led_elsewhere(node)
+    async with node.connect() as wire:
+        await elect_this_node(node)
+        await node.node.image.reached(await node.node.store.transact([], [Delete(model.broker_key(other))]))
+        answer = await wire.ask(ask("t"), 12)
+        assert [broker.node_id for broker in answer.brokers] == [0, other]
+        assert answer.topics[0].partitions[0].offline_replicas == [other]

@@ -92,9 +92,9 @@ def measure_failovers(cluster: Cluster, results: Results, kills: int, pauses: in
         getattr(results.row("failover", job, "p50 ms"), cluster.name).extend(taken)
         getattr(results.row("failover", job, "max ms"), cluster.name).append(max(taken))
 
-    with Failovers(cluster) as failovers:
-        sample("kill -9 of the leader", kills, failovers.kill_leader)
-        sample("SIGSTOP of the leader", pauses, failovers.pause_leader)
+    failovers = Failovers(cluster)
+    sample("kill -9 of the leader", kills, failovers.kill_leader)
+    sample("SIGSTOP of the leader", pauses, failovers.pause_leader)
 
 
 if __name__ == "__main__":

@@ -64,22 +64,14 @@ class Pulse(threading.Thread):
 
 
 class Failovers:
-    """`with Failovers(cluster) as failovers:` has a topic of one partition and a pulse on it."""
+    """On a topic of one partition, each with a new client: an old one remembers which brokers were down before."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        self._pulse = Pulse(cluster.bootstrap)
-
-    def __enter__(self) -> "Failovers":
         config = {"min.insync.replicas": "2"}
-        self._admin.create_topics([NewTopic(TOPIC, 1, len(self._cluster.brokers), config=config)])[TOPIC].result(30)
+        self._admin.create_topics([NewTopic(TOPIC, 1, len(cluster.brokers), config=config)])[TOPIC].result(30)
         wait_for(self._whole, "every replica to be in sync", GIVE_UP_S)
-        self._pulse.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pulse.stop()
 
     def kill_leader(self) -> float:
         return self._measure(BrokerProcess.kill, BrokerProcess.start)
@@ -89,14 +81,17 @@ class Failovers:
 
     def _measure(self, fault: Callable[[BrokerProcess], object], remedy: Callable[[BrokerProcess], object]) -> float:
         """Milliseconds; afterwards all replicas are in sync again."""
-        self._pulse.first_acknowledged_after(time.monotonic())
+        pulse = Pulse(self._cluster.bootstrap)
+        pulse.start()
+        pulse.first_acknowledged_after(time.monotonic())
         leader = self._cluster.brokers[self._partition().leader]
         began = time.monotonic()
         fault(leader)
         try:
-            took = self._pulse.first_acknowledged_after(began) - began
+            took = pulse.first_acknowledged_after(began) - began
         finally:
             remedy(leader)
+            pulse.stop()
         wait_for(self._whole, "every replica to be in sync again", GIVE_UP_S)
         return took * 1000
 

@@ -266,7 +266,15 @@ class Broker:
         await membership.register(image)
         self.fetchers.start()
         settings = self.settings
-        controller = Controller(store, image, membership, settings.cluster, defaults=settings.topic, clock=now_ms)
+        controller = Controller(
+            store,
+            image,
+            membership,
+            settings.cluster,
+            defaults=settings.topic,
+            internal_replication_factor=settings.groups.offsets_topic_replication_factor,
+            clock=now_ms,
+        )
         controller.start()
         self._parts.push_async_callback(controller.stop)
 

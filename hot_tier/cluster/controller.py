@@ -5,7 +5,9 @@ governs until the lease is gone or it stops. Decisions are `elections`, over the
 compare-and-swap on the partition's version and on the key itself, so one who was deposed without noticing writes
 nothing. What an image that lags makes it decide wrongly is refused, or decided again when the news arrives.
 
-Who governs also gives partitions back to their preferred leaders, now and then.
+Who governs also gives partitions back to their preferred leaders, now and then, and gives the service's own topics the
+replicas they should have as soon as there are brokers for them: they are made by the first client, which may come when
+only one broker is up.
 """
 
 import asyncio
@@ -19,6 +21,7 @@ from hot_tier.cluster.elections import advance_reassignment, elect, prefer
 from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.membership import Membership
 from hot_tier.cluster.model import CONTROLLER_KEY, NO_NODE, PartitionState, Topic
+from hot_tier.cluster.moves import PartitionMoves
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.standalone import REMEMBER_DELETED_MS
 from hot_tier.cluster.store import ABSENT, Compare, Delete, MetadataStore, Put, Revision
@@ -47,10 +50,13 @@ class Controller:
         settings: ClusterSettings,
         *,
         defaults: TopicConfig,
+        internal_replication_factor: int,
         clock: Callable[[], int],
     ) -> None:
         self._store = store
         self._image = image
+        self._moves = PartitionMoves(store, image)
+        self._internal_replication_factor = internal_replication_factor
         self._membership = membership
         self._settings = settings
         self._defaults = defaults
@@ -167,6 +173,10 @@ class Controller:
         if swaps:
             written = await self._write(swaps)
             _log.info("partitions decided", changed=len(written), refused=len(swaps) - len(written))
+        if everything:
+            for topic in [topic for topic in self._image.topics() if topic.internal]:
+                if plan := await self._moves.widen(topic.name, self._internal_replication_factor):
+                    _log.info("replicas added", topic=topic.name, partitions=len(plan))
 
     def _brokers(self) -> tuple[set[NodeId], set[NodeId]]:
         brokers = self._image.brokers()

@@ -13,7 +13,7 @@ from hot_tier.cluster import elections, model
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo, PartitionState
 from hot_tier.cluster.placement import check_assignment
-from hot_tier.cluster.rebalance import Plan, plan_leaving, plan_rebalance
+from hot_tier.cluster.rebalance import Plan, plan_leaving, plan_rebalance, plan_widening
 from hot_tier.cluster.store import Compare, KeyValue, MetadataStore, Put, Revision
 from hot_tier.cluster.swaps import Swap, newest, swap_states
 from hot_tier.errors import (
@@ -121,6 +121,14 @@ class PartitionMoves:
             for error in (await self.reassign(plan)).values():
                 if error is not None:
                     raise error
+        return plan
+
+    async def widen(self, topic: str, width: int) -> Plan:
+        """More replicas for a topic that has fewer than this, as far as brokers can take them."""
+        able = [broker for broker in self._image.brokers() if not broker.draining]
+        states = {tp: state for tp, state in self._states() if tp.topic == topic}
+        plan = plan_widening(states, width, [broker.id for broker in able], _racks(able))
+        await self.reassign(plan)
         return plan
 
     def replicas_on(self, node: NodeId) -> int:

@@ -43,11 +43,27 @@ def plan_leaving(
                     f"{tp} has {len(replicas)} replicas, and only {len(staying)} brokers would stay",
                     hint="add a broker first, or lower the replication factor of the topic",
                 )
-            used = {racks.get(other) for other in others}
-            moved[at] = min(able, key=lambda broker: (_repeats(broker, used, racks), load[broker], broker))
+            moved[at] = _best(able, others, load, racks)
             load[moved[at]] += 1
         if tuple(moved) != replicas:
             plan[tp] = tuple(moved)
+    return plan
+
+
+def plan_widening(
+    states: Mapping[TopicPartition, PartitionState], width: int, brokers: Collection[NodeId], racks: Racks
+) -> Plan:
+    """Partitions with fewer replicas than `width` get more, as far as there are brokers; the old ones stay first."""
+    placed = {tp: reassignment_target(state) for tp, state in states.items()}
+    load = _load(placed, brokers)
+    plan: Plan = {}
+    for tp, replicas in placed.items():
+        wider = list(replicas)
+        while len(wider) < width and (able := [broker for broker in brokers if broker not in wider]):
+            wider.append(_best(able, wider, load, racks))
+            load[wider[-1]] += 1
+        if len(wider) > len(replicas):
+            plan[tp] = tuple(wider)
     return plan
 
 
@@ -70,6 +86,12 @@ def plan_rebalance(states: Mapping[TopicPartition, PartitionState], brokers: Col
         load[free] += 1
     _even_leaders(placed, brokers)
     return {tp: replicas for tp, replicas in placed.items() if replicas != before[tp]}
+
+
+def _best(able: Sequence[NodeId], others: Sequence[NodeId], load: Mapping[NodeId, int], racks: Racks) -> NodeId:
+    """Of those who could take a replica beside `others`: one in another rack, then the least loaded."""
+    used = {racks.get(other) for other in others}
+    return min(able, key=lambda broker: (_repeats(broker, used, racks), load[broker], broker))
 
 
 def _lighten(

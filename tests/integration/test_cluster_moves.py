@@ -135,9 +135,8 @@ def test_administrators_tools_move_partitions_and_leaders(brokers: Brokers) -> N
         assert partitions(brokers, "t")[0]["leader"] == 2
     finally:
         admin.close()
-    elected = AdminClient({"bootstrap.servers": brokers.bootstrap}).elect_leaders(
-        ck.ElectionType.PREFERRED, [ck.TopicPartition("t", 0)]
-    )
+    electing = AdminClient({"bootstrap.servers": brokers.bootstrap})
+    elected = electing.elect_leaders(ck.ElectionType.PREFERRED, [ck.TopicPartition("t", 0)])
     assert list(elected.result(WAIT_S).values()) == [None]
     assert partitions(brokers, "t")[0]["leader"] == 1
     assert consume(brokers, "t") == EXPECTED

@@ -46,7 +46,13 @@ class Member:
             clock=lambda: int(loop.time() * 1000),
         )
         self.controller = Controller(
-            self.store, self.image, self.membership, self.settings, defaults=self.defaults, clock=lambda: NOW_MS
+            self.store,
+            self.image,
+            self.membership,
+            self.settings,
+            defaults=self.defaults,
+            internal_replication_factor=3,
+            clock=lambda: NOW_MS,
         )
         self.admin = TopicAdmin(
             self.store, self.image, defaults=self.defaults, settings=self.settings, clock=lambda: NOW_MS

@@ -139,6 +139,24 @@ async def test_preferred_leaders_get_their_partitions_back(store: SqliteStore) -
     await two.leave()
 
 
+async def test_the_services_own_topics_get_their_replicas_when_brokers_come(store: SqliteStore) -> None:
+    members = [await Member(store, 1).join()]
+    image = members[0].image
+    await members[0].admin.create_topic("__consumer_offsets", 4, 1, internal=True)
+    await members[0].admin.create_topic("mine", 1, 1)
+    widths = []
+    image.subscribe(lambda _: widths.append(image.topic("__consumer_offsets").replication_factor))
+    for node, width in ((2, 2), (3, 3), (4, 3)):
+        members.append(await Member(store, node).join())
+        async with asyncio.timeout(10):
+            await image.wait_for(lambda: widths[-1] >= min(3, len(members)))
+        assert widths[-1] == width
+    assert {len(set(state.replicas)) for state in image.partition_states(image.topic("__consumer_offsets"))} == {3}
+    assert len(members[0].state("mine").replicas) == 1
+    for member in members:
+        await member.die()
+
+
 async def test_deletions_are_forgotten_in_the_end(store: SqliteStore) -> None:
     settings = replace(SETTINGS, leader_rebalance_interval_ms=50)
     ids = [model.new_topic_id() for _ in range(2)]

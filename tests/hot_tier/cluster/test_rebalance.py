@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hot_tier.cluster.elections import begin_reassignment
 from hot_tier.cluster.model import PartitionState, initial_state
 from hot_tier.cluster.placement import place, rack_order
-from hot_tier.cluster.rebalance import Plan, plan_leaving, plan_rebalance
+from hot_tier.cluster.rebalance import Plan, plan_leaving, plan_rebalance, plan_widening
 from hot_tier.errors import InvalidReplication
 from hot_tier.ids import NodeId, PartitionId, TopicPartition
 
@@ -104,6 +104,14 @@ def test_a_leaving_replica_goes_to_a_rack_of_its_own() -> None:
     racks = {NodeId(1): "a", NodeId(2): "b", NodeId(3): "a", NodeId(4): "b"}
     plan = plan_leaving(states_of([1, 2]), nodes(2), nodes(1, 3, 4), racks)
     assert plan == {tp(0): (1, 4)}
+
+
+def test_wider_partitions_keep_what_they_have() -> None:
+    racks = {NodeId(1): "a", NodeId(2): "a", NodeId(3): "b"}
+    states = states_of([1], [2], [3, 1])
+    assert plan_widening(states, 2, list(racks), racks) == {tp(0): (1, 3), tp(1): (2, 3)}
+    assert plan_widening(states, 3, list(racks), racks) == {tp(0): (1, 3, 2), tp(1): (2, 3, 1), tp(2): (3, 1, 2)}
+    assert plan_widening(states, 9, nodes(1), {}) == {tp(1): (2, 1)}
 
 
 def test_too_few_would_stay() -> None:

@@ -7,7 +7,7 @@ way of `rules`. A broker that restarts is a new `Broker` on the same disk.
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from hot_tier.cluster.elections import Kept, advance_reassignment, prefer, resign
+from hot_tier.cluster.elections import Kept, prefer, resign
 from hot_tier.cluster.model import NO_NODE, BrokerInfo, PartitionState
 from hot_tier.cluster.store import ABSENT
 from hot_tier.ids import NodeId, Offset
@@ -158,6 +158,7 @@ class Broker(Process):
             registered = answer[0].get(key)
             if registered is not None and registered.lease == lease:
                 self.lease, self.registration_epoch = lease, registered.epoch
+                self.world.listener("registers", self.node)
                 return
             if registered is not None:
                 yield self.call(STORE, "revoke", registered.lease)
@@ -192,15 +193,13 @@ class Broker(Process):
         if self.node not in state.replicas:
             self.disk.logs.pop(partition, None)
             self.high_watermarks.pop(partition, None)
+            self.world.listener("drops", self.node)
         elif state.leader == self.node:
             self.roles[partition] = role = Leading(self, partition, state)
             role.start()
         elif state.leader != NO_NODE:
             self.roles[partition] = role = Following(self, partition, state)
             role.start()
-
-    def serves(self, role: "Leading | Following") -> bool:
-        return self.roles.get(role.partition) is role or not self.rules.drops_answers_to_old_roles
 
     # The controller
 
@@ -220,7 +219,7 @@ class Broker(Process):
 
     def _decided(self, state: PartitionState) -> PartitionState | None:
         live, draining = self.image.live, self.image.draining
-        decided = self.rules.elect(state, live, draining) or advance_reassignment(state, live)
+        decided = self.rules.elect(state, live, draining) or self.rules.advance(state, live)
         if decided is None and self.world.random.random() < 0.03:
             decided = prefer(state, [node for node in live if node not in draining])
         return decided

@@ -32,6 +32,7 @@ class Checker:
         self.reads = 0
         self.elections = 0
         self._committed_in: dict[int, dict[int, int]] = defaultdict(dict)
+        self.committed_ends: dict[int, int] = defaultdict(int)
         self._leaders: dict[tuple[int, int], tuple[NodeId, int]] = {}
         self._high_watermarks: dict[tuple[NodeId, int, int], int] = {}
 
@@ -72,6 +73,16 @@ class Checker:
         for offset in range(max(before, log.log_start_offset), end):
             self._one_value(partition, offset, log.at(offset))
             self._committed_in[partition].setdefault(offset, epoch)
+        self.committed_ends[partition] = max(self.committed_ends[partition], end)
+
+    def in_sync(self, node: NodeId, partition: int, log: Log | None, durable_end: int) -> None:
+        """A member of the in-sync set may be the next leader: it must hold, durably, all that is committed."""
+        last = self.committed_ends[partition] - 1
+        if last < 0 or (log is not None and last < log.log_start_offset):
+            return
+        if log is None or durable_end <= last or log.at(last) != self.committed_records[partition][last]:
+            record = self.committed_records[partition][last]
+            raise Violation(f"1: broker {node} is in sync with {partition} without {record} at {last}")
 
     def acked(self, node: NodeId, incarnation: int, partition: int, epoch: LeaderEpoch, offset: Offset) -> None:
         if self._leaders.get((partition, epoch)) != (node, incarnation):

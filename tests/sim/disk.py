@@ -104,11 +104,11 @@ class Log:
 class Disk:
     """`data_id` names the directory; `tail_doubtful` is what a broker finds out by comparing boot ids."""
 
-    def __init__(self, data_id: int) -> None:
+    def __init__(self, data_id: int, sync_ms: float) -> None:
         self.data_id = data_id
         self.tail_doubtful = False
         self.logs: dict[int, Log] = {}
-        self.sync_ms = 1.0
+        self._usual_sync_ms = self.sync_ms = sync_ms
 
     def log(self, partition: int) -> Log:
         return self.logs.setdefault(partition, Log())
@@ -117,6 +117,10 @@ class Disk:
         self.tail_doubtful = True
         for log in self.logs.values():
             log.lose_unsynced(chance)
+
+    def recover(self) -> None:
+        """A slow disk is as fast again as it was."""
+        self.sync_ms = self._usual_sync_ms
 
     def wipe(self) -> None:
         self.data_id += 1

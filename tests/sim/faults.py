@@ -4,7 +4,7 @@ Each run draws from a few kinds only: a schedule of everything at once hides wha
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from hot_tier.ids import NodeId
@@ -31,6 +31,7 @@ class Wipe:
     """A broker comes back with an empty disk."""
 
     node: NodeId
+    down_ms: float
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,14 @@ class Reassign:
 
 
 @dataclass(frozen=True)
+class Swing:
+    """The next replica that a reassignment removes is brought back at once, while it hears nothing from the store."""
+
+    partition: int
+    deaf_ms: float
+
+
+@dataclass(frozen=True)
 class CancelReassignment:
     partition: int
 
@@ -102,6 +111,20 @@ class Trim:
     partition: int
     share: float
 
+
+@dataclass(frozen=True)
+class Ambush:
+    """Waits until some broker does `event`, then strikes it there: the moments that chance alone seldom hits."""
+
+    event: str
+    strike: "type[Fault]"
+    for_ms: float
+    everyone: bool
+    """All machines lose power with it."""
+
+
+EVENTS: Final = ("acks", "proposes", "grew", "shrank", "leads", "cuts", "registers", "counts", "drops")
+STRIKES: Final[tuple[type, ...]] = (Kill, PowerLoss, PowerLoss, Cut, Cut, Pause)
 
 Fault = (
     Kill
@@ -115,8 +138,10 @@ Fault = (
     | SlowDisk
     | Skew
     | Reassign
+    | Swing
     | CancelReassignment
     | Trim
+    | Ambush
 )
 
 KINDS: Final[tuple[type[Fault], ...]] = (
@@ -131,20 +156,28 @@ KINDS: Final[tuple[type[Fault], ...]] = (
     SlowDisk,
     Skew,
     Reassign,
+    Swing,
     CancelReassignment,
     Trim,
+    Ambush,
 )
 
 
 def plan(
     chance: random.Random, nodes: list[NodeId], partitions: int, replication_factor: int, until_ms: float
 ) -> list[tuple[float, Fault]]:
-    kinds = chance.sample(KINDS, chance.randint(2, 6))
+    kinds = [*chance.sample(KINDS, chance.randint(1, 5)), Ambush, Ambush]
+    if Swing in kinds:
+        kinds += [Reassign, Reassign]
+    events, strikes = chance.sample(EVENTS, 2), chance.sample(STRIKES, 2)
     every_ms = chance.choice([150, 400, 1_000])
     faults: list[tuple[float, Fault]] = []
     at_ms = 600.0
     while at_ms < until_ms:
-        faults.append((at_ms, draw(chance, chance.choice(kinds), nodes, partitions, replication_factor)))
+        fault = draw(chance, chance.choice(kinds), nodes, partitions, replication_factor)
+        if isinstance(fault, Ambush):
+            fault = replace(fault, event=chance.choice(events), strike=chance.choice(strikes))
+        faults.append((at_ms, fault))
         at_ms += every_ms * 2 * chance.random()
     return faults
 
@@ -160,7 +193,7 @@ def draw(
         several = tuple(chance.sample(nodes, chance.choice([1, 1, 2, len(nodes)])))
         return PowerLoss(several, short_or_long_ms)
     if kind is Wipe:
-        return Wipe(node)
+        return Wipe(node, short_or_long_ms)
     if kind is Stop:
         return Stop(node, short_or_long_ms)
     if kind is Pause:
@@ -173,11 +206,15 @@ def draw(
         return Weather(chance.choice([0, 0.02, 0.2]), chance.choice([0, 0.02, 0.1]), short_or_long_ms)
     if kind is SlowDisk:
         return SlowDisk(node, chance.choice([20, 100, 400]), short_or_long_ms)
+    if kind is Ambush:
+        return Ambush(EVENTS[0], STRIKES[0], short_or_long_ms, everyone=chance.random() < 0.5)
     if kind is Skew:
         return Skew(node, chance.choice([0.7, 0.95, 1.1, 1.5]))
     partition = chance.randrange(partitions)
     if kind is Reassign:
         return Reassign(partition, tuple(chance.sample(nodes, replication_factor)))
+    if kind is Swing:
+        return Swing(partition, short_or_long_ms)
     if kind is CancelReassignment:
         return CancelReassignment(partition)
     return Trim(partition, chance.random())

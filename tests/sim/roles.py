@@ -101,6 +101,7 @@ class Leading:
         broker.checker.leads(broker.node, broker.incarnation, partition, self.leader_epoch, self.log)
 
     def start(self) -> None:
+        self.broker.world.listener("leads", self.broker.node)
         self._flush()
         self.broker.spawn(self._keep_in_sync())
 
@@ -158,6 +159,7 @@ class Leading:
         broker, high_watermark = self.broker, self.leadership.high_watermark
         broker.checker.committed(broker.node, self.partition, self.leader_epoch, high_watermark, self.log)
         broker.high_watermarks[self.partition] = high_watermark
+        broker.world.listener("commits", broker.node)
         self._answer_producers()
         self._wake()
 
@@ -174,6 +176,7 @@ class Leading:
                     broker.node, broker.incarnation, self.partition, self.leader_epoch, Offset(end - 1)
                 )
                 reply(Acked(end - 1))
+                broker.world.listener("acks", broker.node)
         self._uncommitted = left
 
     # Followers
@@ -197,6 +200,7 @@ class Leading:
             moved = self.leadership.fetched(
                 request.node, epoch, start.offset, self.log.log_end_offset, self.broker.clock_ms()
             )
+            self.broker.world.listener("counts", self.broker.node)
             if moved:
                 self._committed()
         if parts is not None:
@@ -247,6 +251,7 @@ class Leading:
                     compares += [(keys.broker_key(node), Revision(live[node])) for node in added]
                 proposal = replace(leadership.state, isr=wanted)
                 leadership.proposed(wanted)
+                broker.world.listener("proposes", broker.node)
                 written = yield broker.call(STORE, "transact", Transaction(compares, key, proposal))
                 if broker.roles.get(self.partition) is not self:
                     return
@@ -298,7 +303,7 @@ class Following:
             known = broker.high_watermarks.get(self.partition, log.log_start_offset)
             request = Fetch(self.partition, broker.node, broker.registration_epoch, start, known)
             answer = yield broker.call(self.led_by, "fetch", request, FETCH_TIMEOUT_MS)
-            if not broker.serves(self):
+            if broker.roles.get(self.partition) is not self:
                 return
             if answer is None or not self._take(answer):
                 yield broker.sleep(20 + 40 * broker.world.random.random())
@@ -315,6 +320,7 @@ class Following:
             case TruncateTo(offset):
                 broker.world.note("broker", broker.node, "cuts", self.partition, "at", offset, "of", log.log_end_offset)
                 log.truncate_to(max(offset, log.log_start_offset))
+                broker.world.listener("cuts", broker.node)
                 self._know(Offset(0))
             case ResetTo(offset):
                 log.reset_to(offset)

@@ -22,11 +22,11 @@ from hot_tier.replication.leadership import History, Leadership, diverging
 class Rules:
     elect: Callable[[PartitionState, Collection[NodeId], Collection[NodeId]], PartitionState | None] = elections.elect
     restart: Callable[[PartitionState, NodeId, Collection[NodeId], Kept], PartitionState | None] = elections.restart
+    advance: Callable[[PartitionState, Collection[NodeId]], PartitionState | None] = elections.advance_reassignment
     leadership: type[Leadership] = Leadership
     diverging: Callable[[History, LeaderEpoch, Offset, LeaderEpoch], tuple[LeaderEpoch, Offset] | None] = diverging
     decide: Callable[[LogView, FetchAnswer], Decision] = following.decide
     syncs_before_fetching: bool = True
-    drops_answers_to_old_roles: bool = True
     checks_leader_epoch: bool = True
     checks_broker_epoch: bool = True
     compares_registrations: bool = True
@@ -48,20 +48,6 @@ class _ShrinkCountsAtOnce(Leadership):
 class _LostAnswerMeansNo(Leadership):
     def unanswered(self) -> None:
         self.refused()
-
-
-class _RefusalForgetsLostAnswer(Leadership):
-    def refused(self) -> None:
-        self._unanswered = False
-        super().refused()
-
-
-class _JoinsBelowEpochStart(Leadership):
-    def isr_wanted(
-        self, now_ms: int, lag_max_ms: int, live: Mapping[NodeId, int], draining: Collection[NodeId] = ()
-    ) -> tuple[NodeId, ...] | None:
-        self.epoch_start = Offset(0)
-        return super().isr_wanted(now_ms, lag_max_ms, live, draining)
 
 
 class _CommitsAlone(Leadership):
@@ -111,6 +97,12 @@ def _restart_forgetting_last(
     return elections.restart(replace(state, isr=(*alive, node)) if node in state.isr else state, node, live, kept)
 
 
+def _remove_in_same_epoch(state: PartitionState, live: Collection[NodeId]) -> PartitionState | None:
+    done = elections.advance_reassignment(state, live)
+    kept = done is not None and done.leader == state.leader
+    return replace(done, leader_epoch=state.leader_epoch) if done is not None and kept else done
+
+
 def _never_diverging(
     history: History, leader_epoch: LeaderEpoch, offset: Offset, last_epoch: LeaderEpoch
 ) -> tuple[LeaderEpoch, Offset] | None:
@@ -130,18 +122,17 @@ MUTANTS: Final[Mapping[str, Rules]] = MappingProxyType(
         "a growth counts only when it is written": replace(RULES, leadership=_GrowthCountsWhenWritten),
         "a shrink counts before it is written": replace(RULES, leadership=_ShrinkCountsAtOnce),
         "a lost answer is taken for a no": replace(RULES, leadership=_LostAnswerMeansNo),
-        "a replica joins below the start of the epoch": replace(RULES, leadership=_JoinsBelowEpochStart),
         "a leader commits by itself": replace(RULES, leadership=_CommitsAlone),
         "an election keeps the epoch": replace(RULES, elect=_elect_in_same_epoch),
         "anyone alive is elected": replace(RULES, elect=_elect_anyone),
         "a restarted leader goes on in its epoch": replace(RULES, restart=_restart_in_same_epoch),
         "a lost disk is trusted": replace(RULES, restart=_restart_trusting),
         "a restarted broker forgets members that are down": replace(RULES, restart=_restart_forgetting_last),
+        "a replica that leaves does not end the epoch": replace(RULES, advance=_remove_in_same_epoch),
         "histories are not compared": replace(RULES, diverging=_never_diverging),
         "a history that parts counts": replace(RULES, counts_diverging=True),
         "a follower counts before it has synced": replace(RULES, syncs_before_fetching=False),
         "a follower cuts at its high watermark": replace(RULES, cuts_at_high_watermark=True),
-        "answers to an old role are taken": replace(RULES, drops_answers_to_old_roles=False),
         "fetches of another epoch count": replace(RULES, checks_leader_epoch=False),
         "what a dead process told counts": replace(
             RULES, leadership=_JoinsByOldProgress, checks_broker_epoch=False, compares_registrations=False

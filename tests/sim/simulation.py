@@ -13,6 +13,7 @@ from tests.sim.checker import Checker, Violation
 from tests.sim.clients import Consumer, PlainProducer, Producer
 from tests.sim.disk import Disk
 from tests.sim.faults import (
+    Ambush,
     CancelReassignment,
     Cut,
     Fault,
@@ -24,6 +25,7 @@ from tests.sim.faults import (
     SlowDisk,
     Stop,
     StoreOutage,
+    Swing,
     Trim,
     Weather,
     Wipe,
@@ -32,13 +34,11 @@ from tests.sim.faults import (
 from tests.sim.network import Network
 from tests.sim.roles import Leading
 from tests.sim.rules import RULES, Rules
-from tests.sim.store import Store, Transaction
+from tests.sim.store import STORE, Store, Transaction
 from tests.sim.world import World
 
 FAULTS_END_MS: Final = 7_000.0
 HEALING_MS: Final = 20_000.0
-LATEST_MESSAGE_MS: Final = 3_200.0
-"""After this long nothing that a process has sent is still under way."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Simulation:
         self.network = Network(self.world)
         self.store = Store(self.world, self.network)
         self.checker = Checker()
-        self.store.watchers.append(self.checker.stored)
+        self.store.watchers += [self.checker.stored, self._replicas_changed]
         self.rules = rules
         self.nodes = [NodeId(node) for node in range(chance.choice([3, 3, 4, 5]))]
         self.replication_factor = chance.choice([2, 3, 3])
@@ -70,13 +70,16 @@ class Simulation:
             flush_before_ack=chance.random() < 0.8, min_in_sync=chance.choice([1, 2, 2]), lag_max_ms=700
         )
         self.partitions = range(chance.choice([1, 2]))
-        self.disks = {node: Disk(100 * (node + 1)) for node in self.nodes}
+        self.disks = {node: Disk(100 * (node + 1), chance.choice([1.0, 1.0, 10.0, 40.0])) for node in self.nodes}
         self.brokers: dict[NodeId, Broker] = {}
         self.rates = dict.fromkeys(self.nodes, 1.0)
         self.incarnations = 0
         self.lost: set[NodeId] = set()
         """Brokers whose disk has lost something and who have not said so yet."""
         self.healed = False
+        self.ambushes: list[Ambush] = []
+        self.swings: dict[int, Swing] = {}
+        self.world.listener = self._happens
         for partition in self.partitions:
             placed = chance.sample(self.nodes, self.replication_factor)
             self.store.write(Transaction([], keys.partition_key(partition), initial_state(placed)))
@@ -130,6 +133,21 @@ class Simulation:
 
     # Faults
 
+    def _replicas_changed(self, key: str, before: object, after: object) -> None:
+        if not isinstance(before, PartitionState) or not isinstance(after, PartitionState):
+            return
+        self._check_in_sync()
+        gone = [node for node in before.replicas if node not in after.replicas]
+        swing = self.swings.pop(int(key.removeprefix("partition ")), None) if gone else None
+        if swing is not None:
+            deaf = Cut(((STORE, gone[0]),), swing.deaf_ms)
+            self.apply(deaf)
+            self.world.after(1, self.apply, Reassign(swing.partition, before.replicas))
+        if before.leader == after.leader >= 0:
+            change = len(after.isr) - len(before.isr)
+            if change:
+                self.world.listener("grew" if change > 0 else "shrank", after.leader)
+
     def apply(self, fault: Fault) -> None:
         if self._would_be_too_much(fault):
             return
@@ -145,10 +163,10 @@ class Simulation:
                         self.disks[node].lose_power(self.world.random)
                         if not self.settings.flush_before_ack:
                             self.lost.add(node)
-                        after(down_ms, self.start, node)
-            case Wipe(node):
+                        after(down_ms * (0.5 + self.world.random.random()), self.start, node)
+            case Wipe(node, down_ms):
                 if self.kill(node):
-                    after(LATEST_MESSAGE_MS, self._wipe, node)
+                    after(down_ms, self._wipe, node)
             case Stop(node, down_ms):
                 broker = self.brokers[node]
                 if broker.alive and not broker.stopping:
@@ -169,23 +187,59 @@ class Simulation:
                 after(for_ms, self._clear_sky)
             case SlowDisk(node, sync_ms, for_ms):
                 self.disks[node].sync_ms = sync_ms
-                after(for_ms, setattr, self.disks[node], "sync_ms", 1.0)
+                after(for_ms, self.disks[node].recover)
             case Skew(node, rate):
                 self.rates[node] = rate
             case Reassign(partition, replicas):
                 self._change(partition, begin_reassignment(self.state(partition), replicas))
+            case Swing(partition):
+                self.swings[partition] = fault
             case CancelReassignment(partition):
                 self._change(partition, cancel_reassignment(self.state(partition), self._live()))
             case Trim(partition, share):
                 self._trim(partition, share)
+            case Ambush():
+                self.ambushes.append(fault)
+
+    def _happens(self, event: str, name: object) -> None:
+        if event in ("commits", "cuts", "drops"):
+            self._check_in_sync()
+        for ambush in self.ambushes:
+            if ambush.event == event:
+                self.ambushes.remove(ambush)
+                self.world.after(
+                    self.world.random.choice([0, 0, 1, 3]), self.apply, self._struck(ambush, NodeId(int(str(name))))
+                )
+                return
+
+    def _check_in_sync(self) -> None:
+        self.lost -= {node for node in self.lost if self._said_so(node)}
+        for partition in self.partitions:
+            for node in self.state(partition).isr:
+                if node not in self.lost:
+                    log = self.disks[node].logs.get(partition)
+                    written = 0 if log is None else log.log_end_offset
+                    synced = 0 if log is None else log.synced
+                    end = synced if self.settings.flush_before_ack else written
+                    self.checker.in_sync(node, partition, log, end)
+
+    def _struck(self, ambush: Ambush, node: NodeId) -> Fault:
+        if ambush.strike is PowerLoss:
+            return PowerLoss(tuple(self.nodes) if ambush.everyone else (node,), ambush.for_ms)
+        if ambush.strike is Kill:
+            return Kill(node, ambush.for_ms)
+        if ambush.strike is Pause:
+            return Pause(node, ambush.for_ms)
+        others = [STORE, *(other for other in self.nodes if other != node)]
+        back = [(other, node) for other in others]
+        return Cut(tuple(back if ambush.everyone else [*back, *((node, other) for other in others)]), 2 * ambush.for_ms)
 
     def _would_be_too_much(self, fault: Fault) -> bool:
         """With `flush=os` a record is safe in the memory of several machines: not if the power of all of them goes.
 
         So one machine loses power at a time, in a cluster that is otherwise well, and nothing else happens until it
-        has said so. The last whole copy of a partition is never wiped.
+        has said so. The last whole copy of a partition is never wiped, unless a write under way makes it the last.
         """
-        self.lost -= {node for node in self.lost if self._said_so(node)}
         if self.healed:
             return True
         if self.settings.flush_before_ack:
@@ -283,7 +337,7 @@ class Simulation:
         self._clear_sky()
         self.store.come_back()
         for node in self.nodes:
-            self.disks[node].sync_ms = 1.0
+            self.disks[node].recover()
             broker = self.brokers[node]
             broker.clock_rate = self.rates[node] = 1.0
             if broker.paused:

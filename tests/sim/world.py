@@ -22,6 +22,8 @@ class World:
         self.events = 0
         self.trace: list[str] = []
         self.tracing = False
+        self.listener: Callable[[str, object], None] = lambda event, name: None
+        """Told what a process does at this moment: for faults that wait for it."""
         self._planned: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
 
     def after(self, delay_ms: float, action: Callable[..., None], *arguments: Any) -> None:

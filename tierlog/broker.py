@@ -46,7 +46,7 @@ from gateway.node import Node
 from gateway.quotas import Quotas
 from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.controller import Controller
-from hot_tier.cluster.directory import boot_id, data_id, stopped_cleanly
+from hot_tier.cluster.directory import Identity, begin_run, boot_id, read_identity, stopped_cleanly
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.membership import Membership
 from hot_tier.cluster.model import BrokerInfo
@@ -156,8 +156,10 @@ class Broker:
         if settings.cluster.alone:
             await take_over(store, info, now_ms())
         else:
-            self.membership = self._membership(store, replace(info, data_id=data_id(data_dir)))
+            identity = read_identity(data_dir)
+            self.membership = self._membership(store, info, identity)
             await self.membership.prepare(stopped_cleanly=stopped_cleanly(data_dir))
+            begin_run(data_dir, identity)
         image = ClusterImage(store)
         await image.open()
         parts.push_async_callback(image.close)
@@ -226,10 +228,15 @@ class Broker:
         if self.membership is not None:
             await self._join(self.membership, store, image)
 
-    def _membership(self, store: MetadataStore, info: BrokerInfo) -> Membership:
-        settings = self.settings
+    def _membership(self, store: MetadataStore, info: BrokerInfo, identity: Identity) -> Membership:
         return Membership(
-            store, info, settings.cluster, boot_id=boot_id(), defaults=settings.topic, clock=steady_clock_ms
+            store,
+            replace(info, data_id=identity.data_id),
+            self.settings.cluster,
+            runs=identity.runs,
+            boot_id=boot_id(),
+            defaults=self.settings.topic,
+            clock=steady_clock_ms,
         )
 
     def _partitions(

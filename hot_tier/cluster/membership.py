@@ -7,8 +7,9 @@
     leave        its leaderships go to others, then its registration goes
 
 - One registration is one incarnation: its revision, `registration_epoch`, is what leaders know this follower by.
-- Whoever prepares holds the lock of its data directory, so a registration from the same directory is surely dead. One
-  from another directory may be alive: then this broker does not start.
+- Whoever prepares holds the lock of its data directory, so the process that registered from it is dead, wherever it
+  ran. Something that listens at its address may be a copy of the directory in use elsewhere, and a registration from
+  another directory may be alive: if its lease does not run out, this broker does not start.
 - The data directory that the store remembers changes in the transaction that registers, not before: a start that is
   cut off half-way finds again that the directory is new.
 - A lease is renewed from the time the renewal was sent, not answered: `lease_age_ms` errs towards old.
@@ -25,7 +26,7 @@ from hot_tier.cluster import model
 from hot_tier.cluster.elections import Kept, elect, resign, restart
 from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.model import NO_LEASE, BrokerInfo, NodeRecord
-from hot_tier.cluster.probe import is_refused
+from hot_tier.cluster.probe import Answer, is_refused, knock
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.standalone import new_cluster_id
 from hot_tier.cluster.store import ABSENT, Compare, KeyValue, LeaseId, MetadataStore, Put, Revision
@@ -43,7 +44,10 @@ _log = structlog.get_logger()
 
 
 class Membership:
-    """`clock` is steady, in milliseconds, and goes on while the machine sleeps."""
+    """`runs` is how often the data directory was used before (`hot_tier.cluster.directory`).
+
+    `clock` is steady, in milliseconds, and goes on while the machine sleeps.
+    """
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class Membership:
         info: BrokerInfo,
         settings: ClusterSettings,
         *,
+        runs: int,
         boot_id: str,
         defaults: TopicConfig,
         clock: Callable[[], int],
@@ -61,11 +66,14 @@ class Membership:
         """Fails when this broker may no longer be one: another one has its number."""
         self._store = store
         self._settings = settings
+        self._runs = runs
         self._boot_id = boot_id
         self._defaults = defaults
         self._clock = clock
         self._known_data_id: str | None = None
         self._lease = NO_LEASE
+        self._granted: set[LeaseId] = set()
+        """By which a registration is known to be this process's own, also one whose answer was lost."""
         self._renewed_ms = 0
         self._image: ClusterImage | None = None
         self._registration_gone = asyncio.Event()
@@ -102,7 +110,9 @@ class Membership:
         deadline = loop.time() + 2 * self._settings.lease_ttl_ms / 1000
         while (item := await self._store.get(key)) is not None:
             previous = model.decode_broker(key, item.value, item.revision)
-            if previous.data_id == self.info.data_id or await is_refused(previous.host, previous.port):
+            found = await knock(previous.host, previous.port)
+            same_directory = previous.data_id == self.info.data_id
+            if found is Answer.REFUSED or (same_directory and found is Answer.SILENCE):
                 await self._store.revoke_lease(previous.lease)
             elif loop.time() > deadline:
                 raise self._taken(previous)
@@ -111,8 +121,8 @@ class Membership:
 
     def _taken(self, other: BrokerInfo) -> NodeIdTaken:
         return NodeIdTaken(
-            f"broker {other.id} runs already, at {other.host}:{other.port}, on another data directory",
-            hint="give every broker of a cluster its own --node-id",
+            f"broker {other.id} runs already, at {other.host}:{other.port}",
+            hint="give every broker of a cluster its own --node-id and its own data directory",
         )
 
     async def _record(self) -> tuple[NodeRecord, Revision] | None:
@@ -129,7 +139,7 @@ class Membership:
             for item in await self._all(model.TOPICS_PREFIX)
             for topic in [model.decode_topic(item.key, item.value, item.revision)]
         }
-        same_directory = record is not None and record.data_id == self.info.data_id
+        same_directory = record is not None and record.data_id == self.info.data_id and self._runs >= record.runs
         same_boot = record is not None and record.boot_id == self._boot_id != ""
         swaps, lost = [], []
         for item in await self._all(model.PARTITIONS_PREFIX):
@@ -153,7 +163,7 @@ class Membership:
         if lost:
             raise DataLost(
                 f"broker {node} alone held the committed records of {len(lost)} partitions ({', '.join(lost[:5])}"
-                f"{', …' if len(lost) > 5 else ''}), and this is not the data directory it had",
+                f"{', …' if len(lost) > 5 else ''}), and this is not the data directory it had, or an older copy of it",
                 hint="start it on that directory (is it mounted?), or give the records up with "
                 "--cluster.accept_lost_data true",
             )
@@ -173,6 +183,7 @@ class Membership:
     async def _register(self) -> None:
         sent_ms = self._clock()
         lease = await self._store.grant_lease(self._settings.lease_ttl_ms)
+        self._granted.add(lease)
         key, node_key = model.broker_key(self.info.id), model.node_key(self.info.id)
         while True:
             found = await self._record()
@@ -182,7 +193,7 @@ class Membership:
                     f"another broker has taken the number {self.info.id} meanwhile",
                     hint="give every broker of a cluster its own --node-id",
                 )
-            mine = replace(record, data_id=self.info.data_id, boot_id=self._boot_id)
+            mine = replace(record, data_id=self.info.data_id, runs=self._runs + 1, boot_id=self._boot_id)
             self.info = replace(self.info, lease=lease, draining=record.draining)
             try:
                 epoch = await self._store.transact(
@@ -199,7 +210,7 @@ class Membership:
                     continue
                 other = model.decode_broker(key, item.value, item.revision)
                 if other.lease != lease:
-                    if other.data_id != self.info.data_id:
+                    if other.lease not in self._granted:
                         raise self._taken(other)
                     await self._store.revoke_lease(other.lease)
                     continue

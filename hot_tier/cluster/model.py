@@ -104,6 +104,8 @@ class NodeRecord:
 
     data_id: str
     """The data directory it last ran on: with another one it must not count as in sync anywhere."""
+    runs: int = 0
+    """How often it was used: fewer times on disk than here means that an older copy was put back."""
     boot_id: str = ""
     """The boot of the machine it last ran on: in the same one, what a killed process wrote is still there."""
     draining: bool = False
@@ -278,7 +280,9 @@ def decode_broker(key: str, data: bytes, epoch: Revision) -> BrokerInfo:
 def decode_node(key: str, data: bytes) -> NodeRecord:
     value = decode_map(key, data)
     try:
-        return NodeRecord(value["data_id"], value.get("boot_id", ""), value.get("draining", False))
+        return NodeRecord(
+            value["data_id"], value.get("runs", 0), value.get("boot_id", ""), value.get("draining", False)
+        )
     except KeyError as error:
         raise CorruptMetadata(f"not a node's record: {error!r}", where=key) from None
 

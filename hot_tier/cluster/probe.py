@@ -1,4 +1,4 @@
-"""Whether a broker's process is surely gone: its machine answers, and nobody listens at its address.
+"""What is at a broker's address: something that listens, surely nothing, or nobody knows.
 
 The kernel refuses a connection at once when no process listens. Silence says nothing: the machine may be cut off,
 the process stopped; then only its lease tells.
@@ -6,13 +6,20 @@ the process stopped; then only its lease tells.
 
 import asyncio
 import socket
+from enum import Enum, auto
 from typing import Final
 
 TIMEOUT_S: Final = 0.5
 
 
-async def is_refused(host: str, port: int) -> bool:
-    """At every address that the host's name stands for; a name that stands for none is not refused."""
+class Answer(Enum):
+    ACCEPTED = auto()
+    REFUSED = auto()
+    """At every address that the host's name stands for."""
+    SILENCE = auto()
+
+
+async def knock(host: str, port: int) -> Answer:
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -24,7 +31,11 @@ async def is_refused(host: str, port: int) -> bool:
                         await loop.sock_connect(probe, address)
                     except ConnectionRefusedError:
                         continue
-                return False
+                return Answer.ACCEPTED
     except OSError:
-        return False
-    return bool(found)
+        return Answer.SILENCE
+    return Answer.REFUSED if found else Answer.SILENCE
+
+
+async def is_refused(host: str, port: int) -> bool:
+    return await knock(host, port) is Answer.REFUSED

@@ -3,6 +3,7 @@ where something listens as long as its process is thought to run."""
 
 import asyncio
 import socket
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ from hot_tier.cluster.store import MetadataStore
 from hot_tier.ids import NodeId, PartitionId, TopicPartition
 from hot_tier.log.config import TopicConfig
 
+RUNS: Counter[str] = Counter()
+"""How often each data directory was used."""
 NOW_MS = 1_700_000_000_000
 SETTINGS = ClusterSettings(lease_ttl_ms=60_000, leader_rebalance_interval_ms=0)
 """Leases outlast the tests: what happens, happens because of the rules under test."""
@@ -26,6 +29,8 @@ class Member:
     store: MetadataStore
     node: int
     data_id: str = ""
+    runs: int | None = None
+    """How often the directory was used, by its own file; None for what is true."""
     boot_id: str = "boot"
     settings: ClusterSettings = SETTINGS
     rack: str | None = None
@@ -41,6 +46,7 @@ class Member:
             self.store,
             info,
             self.settings,
+            runs=RUNS[info.data_id] if self.runs is None else self.runs,
             boot_id=self.boot_id,
             defaults=self.defaults,
             clock=lambda: int(loop.time() * 1000),
@@ -60,6 +66,7 @@ class Member:
 
     async def join(self, *, stopped_cleanly: bool = True, govern: bool = True) -> "Member":
         await self.membership.prepare(stopped_cleanly=stopped_cleanly)
+        RUNS[self.membership.info.data_id] += 1
         await self.image.open()
         await self.membership.register(self.image)
         if govern:

@@ -9,12 +9,13 @@ import pytest
 
 from hot_tier.cluster import model
 from hot_tier.cluster.model import NO_NODE
+from hot_tier.cluster.probe import Answer
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.store import Compare, Delete, Put, Revision
 from hot_tier.errors import DataLost, NodeIdTaken
 from hot_tier.ids import NodeId
 from hot_tier.log.config import TopicConfig
-from tests.hot_tier.cluster.members import SETTINGS, Member
+from tests.hot_tier.cluster.members import RUNS, SETTINGS, Member
 
 REPLICAS = {0: [1, 2, 3]}
 
@@ -87,6 +88,30 @@ async def test_a_number_that_is_taken(store: SqliteStore) -> None:
     await first.leave()
 
 
+async def test_a_copy_of_a_disk_in_use(store: SqliteStore) -> None:
+    settings = replace(SETTINGS, lease_ttl_ms=300)
+    first = await Member(store, 1, settings=settings).join(govern=False)
+    with pytest.raises(NodeIdTaken, match="broker 1 runs already"):
+        await Member(store, 1, settings=settings).join()
+    assert first.image.broker(NodeId(1)) is not None
+    await first.leave()
+
+
+async def test_a_disk_that_moved_to_another_machine(
+    store: SqliteStore, three: list[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody answers at the old address, and the lease has long to go: the lock on the disk says that it is dead."""
+
+    async def silence(host: str, port: int) -> Answer:
+        return Answer.SILENCE
+
+    await three[0].die()
+    monkeypatch.setattr("hot_tier.cluster.membership.knock", silence)
+    again = await Member(store, 1).join(govern=False)
+    assert again.state("t").isr == (1, 2, 3)
+    await again.die()
+
+
 async def test_an_exchanged_disk_vouches_for_nothing(store: SqliteStore, three: list[Member]) -> None:
     await three[0].die()
     again = await Member(store, 1, data_id="new disk").join(govern=False)
@@ -94,6 +119,16 @@ async def test_an_exchanged_disk_vouches_for_nothing(store: SqliteStore, three: 
     assert (state.leader, state.isr) == (2, (2, 3))
     assert state.replicas == (1, 2, 3)
     await again.die()
+
+
+async def test_an_older_copy_of_a_disk_vouches_for_nothing(store: SqliteStore, three: list[Member]) -> None:
+    copied = RUNS["disk-1"]
+    await three[0].leave()
+    again = await Member(store, 1).join(govern=False)
+    await again.die()
+    restored = await Member(store, 1, runs=copied).join(govern=False)
+    assert NodeId(1) not in restored.state("t").isr
+    await restored.die()
 
 
 async def test_a_start_that_was_cut_off_still_finds_the_disk_new(store: SqliteStore, three: list[Member]) -> None:

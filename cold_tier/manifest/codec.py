@@ -13,6 +13,7 @@ Integers big-endian. A reader ignores fields it does not know, and refuses a ver
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, fields
+from itertools import starmap
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -128,17 +129,19 @@ def _columns(segments: Sequence[Segment]) -> dict[str, list[Any]]:
 
 
 def _segments(columns: dict[str, list[Any]]) -> tuple[Segment, ...]:
-    names = [
-        SegmentName(Offset(_int(base)), LeaderEpoch(_int(epoch)), _text(uuid))
-        for base, epoch, uuid in zip(columns["base_offset"], columns["leader_epoch"], columns["uuid"], strict=True)
-    ]
-    plain = [[_int(value) for value in columns[name]] for name in _PLAIN]
-    epochs = [
-        tuple(EpochStart(LeaderEpoch(_int(epoch)), Offset(_int(start))) for epoch, start in pairs)
-        for pairs in columns["epochs"]
-    ]
+    """By whole columns: Spark plans among 100,000 segments, and a call for each number would be most of it."""
+    named = (_all(int, columns["base_offset"]), _all(int, columns["leader_epoch"]), _all(str, columns["uuid"]))
+    names = list(starmap(SegmentName, zip(*named, strict=True)))
+    plain = [_all(int, columns[name]) for name in _PLAIN]
+    known: dict[tuple[tuple[Any, ...], ...], tuple[EpochStart, ...]] = {}
+    epochs = []
+    for pairs in columns["epochs"]:
+        key = tuple(map(tuple, pairs))
+        if key not in known:
+            known[key] = tuple(EpochStart(LeaderEpoch(_int(epoch)), Offset(_int(start))) for epoch, start in key)
+        epochs.append(known[key])
     rows: Iterable[tuple[Any, ...]] = zip(names, *plain, epochs, strict=True)
-    return tuple(Segment(*row) for row in rows)
+    return tuple(starmap(Segment, rows))
 
 
 def _stem(text: Any) -> SegmentName:
@@ -150,6 +153,12 @@ def _stem(text: Any) -> SegmentName:
 
 def _page(fields: dict[str, Any]) -> Page:
     return Page(_text(fields["uuid"]), *(_int(fields[name]) for name in _PAGE_FIELDS[1:]))  # type: ignore[arg-type]
+
+
+def _all(kind: type[T], values: list[Any]) -> list[T]:
+    if set(map(type, values)) - {kind}:
+        raise TypeError(f"a column holds something else than {kind.__name__}")
+    return values
 
 
 def _int(value: Any) -> int:

@@ -184,7 +184,8 @@ class Broker(Process):
     def _take_role(self, partition: int) -> None:
         state = self.image.partitions[partition]
         role = self.roles.get(partition)
-        if role is not None and role.leader_epoch == state.leader_epoch and role.led_by == state.leader:
+        same = role is not None and (role.leader_epoch, role.led_by) == (state.leader_epoch, state.leader)
+        if role is not None and same and self.node in state.replicas:
             role.confirm(state)
             return
         if role is not None:

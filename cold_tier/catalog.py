@@ -1,10 +1,11 @@
 """Which manifest each partition of this broker reads by: the seam between who publishes and who reads.
 
 The offloader puts every snapshot here once it is published; the stitched fetch and the HTTP API take it from here. A
-partition that is not here yet has not been loaded: that is no statement about what the bucket holds.
+partition that is not here yet has not been loaded: that is no statement about what the bucket holds. What another
+broker leads and publishes is loaded when a reader `want`s it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import Snapshot
@@ -17,6 +18,8 @@ class Catalog:
         self.store = store
         self._pages = PageCache(store)
         self._manifests: dict[PartitionLayout, Manifest] = {}
+        self._wanted: set[PartitionLayout] = set()
+        self.when_wanted: Callable[[], None] = lambda: None
 
     def put(self, snapshot: Snapshot) -> None:
         known = self._manifests.get(snapshot.layout)
@@ -25,6 +28,16 @@ class Catalog:
 
     def get(self, layout: PartitionLayout) -> Manifest | None:
         return self._manifests.get(layout)
+
+    def want(self, layout: PartitionLayout) -> None:
+        """A reader needs this one, and it is not here."""
+        if layout not in self._wanted:
+            self._wanted.add(layout)
+            self.when_wanted()
+
+    def take_wanted(self) -> set[PartitionLayout]:
+        wanted, self._wanted = self._wanted, set()
+        return wanted
 
     def drop(self, layout: PartitionLayout) -> None:
         self._manifests.pop(layout, None)

@@ -21,10 +21,10 @@ from cold_tier.layout import PartitionLayout, parse_topic_folder, topic_folder
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.objects.retrying import RetryingStore
 from hot_tier.cluster.image import ClusterImage
-from hot_tier.cluster.model import DeletedTopic
+from hot_tier.cluster.model import DeletedTopic, archived_key
 from hot_tier.cluster.store import MAX_OPERATIONS, Delete, MetadataStore
 from hot_tier.errors import TierlogError
-from hot_tier.ids import PartitionId, TopicId
+from hot_tier.ids import NodeId, PartitionId, TopicId
 from offloader import failpoints
 from offloader.garbage import named_keys
 
@@ -33,14 +33,12 @@ log = structlog.get_logger()
 _DELETE_AT_ONCE = 1000
 
 
-def archived_key(topic_id: TopicId, partition: int) -> str:
-    """Where metadata keeps how far a partition is archived."""
-    return f"archived/{topic_id}/{partition}"
-
-
 class DeletedTopics:
-    def __init__(self, image: ClusterImage, metadata: MetadataStore, store: RetryingStore, grace_ms: int) -> None:
+    def __init__(
+        self, image: ClusterImage, metadata: MetadataStore, store: RetryingStore, grace_ms: int, node_id: NodeId
+    ) -> None:
         self._image = image
+        self._node_id = node_id
         self._metadata = metadata
         self._store = store
         self._grace_ms = grace_ms
@@ -49,10 +47,12 @@ class DeletedTopics:
         """Held while something is deleted; who restores a topic holds it too."""
 
     async def collect(self, now_ms: int, failed: Callable[[str], None] = lambda _: None) -> int:
-        """How many objects went."""
+        """How many objects went. In a cluster the controller does it, and restores topics too."""
         count = 0
         async with self.turn:
             for topic in list(self._image.deleted_topics()):
+                if self._image.controller != self._node_id:
+                    break
                 if topic.id in self._done or now_ms - topic.deleted_ms < self._grace_ms:
                     continue
                 try:

@@ -24,10 +24,11 @@ from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import Topic
 from hot_tier.cluster.store import MetadataStore
 from hot_tier.errors import TierlogError
-from hot_tier.ids import TopicId, TopicPartition
+from hot_tier.ids import NodeId, TopicId, TopicPartition
 from hot_tier.replication.partition import Partition
 from hot_tier.replication.table import PartitionTable
 from offloader.deleted_topics import DeletedTopics
+from offloader.followed import FollowedPartitions
 from offloader.partition_archive import PartitionArchive
 from offloader.proposals import consider
 from offloader.settings import OffloadSettings
@@ -50,6 +51,7 @@ class Offloader:
         settings: OffloadSettings,
         scratch: str,
         clock: Callable[[], int],
+        node_id: NodeId,
     ) -> None:
         self._partitions = partitions
         self._image = image
@@ -62,9 +64,11 @@ class Offloader:
         self._not_before: dict[TopicPartition, int] = {}
         self._described: dict[TopicId, bytes] = {}
         self._considering: dict[TopicPartition, asyncio.Task[list[Considered]]] = {}
-        self.deleted_topics = DeletedTopics(image, metadata, catalog.store, settings.delete_grace_ms)
+        self.deleted_topics = DeletedTopics(image, metadata, catalog.store, settings.delete_grace_ms, node_id)
+        self._followed = FollowedPartitions(partitions, image, catalog, settings.delete_grace_ms)
         self._next_garbage_ms = 0
         self._wake = asyncio.Event()
+        catalog.when_wanted = self.wake
         self._task: asyncio.Task[None] | None = None
         self.rounds = 0
 
@@ -170,6 +174,7 @@ class Offloader:
                 if ready and await self._attend(partition, worker, collect):
                     waiting.append(partition)
 
+        await self._followed.attend(now_ms)
         await asyncio.gather(*(take_turns(worker) for worker in self._workers))
         if collect:
             await self.deleted_topics.collect(self._clock())

@@ -32,6 +32,7 @@ from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.manifest.replacement import Replacement
 from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.pins import held
+from hot_tier.cluster.model import archived_key
 from hot_tier.cluster.store import ABSENT, Compare, MetadataStore, Put
 from hot_tier.errors import CorruptLog
 from hot_tier.ids import NO_EPOCH, LeaderEpoch, Offset
@@ -39,7 +40,6 @@ from hot_tier.log.producer_snapshots import snapshot_path
 from hot_tier.replication.partition import Partition
 from offloader import failpoints
 from offloader.archive import ArchiveJob
-from offloader.deleted_topics import archived_key
 from offloader.garbage import named_keys, superseded_manifests, unnamed_objects
 from offloader.plan import Expiry, NextSegment, backlog_bytes, local_drop_offset, next_to_archive
 from offloader.settings import OffloadSettings

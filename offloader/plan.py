@@ -10,7 +10,7 @@ The rules (each is tried by tests/offloader/test_plan.py):
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from cold_tier.manifest.model import NO_TIMESTAMP, Segment, Snapshot
 from hot_tier.errors import CorruptLog
@@ -51,8 +51,17 @@ def backlog_bytes(segments: Sequence[SegmentInfo], archived_end: Offset) -> int:
     return sum(info.size for info in segments if info.sealed and info.end_offset > archived_end)
 
 
+class Reach(Protocol):
+    """How far an archive reaches: a manifest's snapshot at the leader, what metadata says of it at a follower."""
+
+    @property
+    def end_offset(self) -> Offset: ...
+    @property
+    def log_start_offset(self) -> Offset: ...
+
+
 def local_drop_offset(
-    config: TopicConfig, segments: Sequence[SegmentInfo], archived: Snapshot, now_ms: int
+    config: TopicConfig, segments: Sequence[SegmentInfo], archived: Reach, now_ms: int
 ) -> Offset | None:
     """Local segments that end at or below this go; None: none do. What is deleted for all readers goes in any case."""
     keep_ms = config.retention_ms if config.local_retention_ms == _AS_TOTAL else config.local_retention_ms

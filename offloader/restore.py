@@ -1,7 +1,8 @@
 """Topics rebuilt from the bucket alone, on a node that does not have them.
 
     plan      newest life of each topic: description, manifests, leader epochs, the last segment's producer state
-    logs      each partition's log begins, empty, at the archived end; its log start is the archive's
+    logs      each partition's log begins, empty, at the archived end; its log start is the archive's. In a cluster
+              the restoring broker leads them all at first, and the other replicas begin there when they follow
     metadata  the topic with its old id and settings, each partition in a leader epoch above every archived one
 
 What is planned is only read from the bucket. A stop before the metadata is written leaves empty logs of a topic that
@@ -80,7 +81,7 @@ async def plan_topic(store: RetryingStore, lives: list[ArchivedTopic], config: M
     description, topic = max(described, key=lambda pair: pair[0].created_ms)
     histories = {}
     for layout in topic.layouts:
-        history = await _load_history(store, layout)
+        history = await load_history(store, layout)
         if history is not None:
             histories[int(layout.partition)] = history
     # Without it the archive of a node whose default is off would be out of sight.
@@ -107,7 +108,7 @@ async def _described(store: RetryingStore, topic: ArchivedTopic, warnings: list[
         return TopicDescription(topic.name, topic.id, partitions, 1, unlimited, 0)
 
 
-async def _load_history(store: RetryingStore, layout: PartitionLayout) -> History | None:
+async def load_history(store: RetryingStore, layout: PartitionLayout) -> History | None:
     snapshot = await load_newest(store, layout)
     if snapshot is None:
         return None
@@ -176,7 +177,7 @@ class Restorer:
         for number in range(topic.partitions):
             history = plan.histories.get(number)
             epoch = LeaderEpoch(0) if history is None else history.next_epoch
-            states.append(PartitionState(self._node_id, epoch, (self._node_id,), (self._node_id,)))
+            states.append(PartitionState(self._node_id, epoch, (self._node_id,), self._replicas(number, replicas)))
             if history is None:
                 restored.append(RestoredPartition(number, 0, 0, 0, 0, epoch))
                 continue
@@ -202,6 +203,11 @@ class Restorer:
             raise
         warnings = [*plan.warnings, *self._warnings(plan, config.retention_ms, config.min_insync_replicas, replicas)]
         return RestoredTopic(topic.name, topic.id, True, dict(described.config), restored, warnings)
+
+    def _replicas(self, number: int, count: int) -> tuple[NodeId, ...]:
+        """This node, which has the log, and others that begin at the archived end as it does."""
+        others = [broker.id for broker in self._image.brokers() if broker.id != self._node_id]
+        return (self._node_id, *(others[(number + turn) % len(others)] for turn in range(count - 1)))
 
     def _clear(self, topic: Topic) -> None:
         """Away with what an interrupted restore left; records on disk are never taken for that."""

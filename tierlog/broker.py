@@ -36,6 +36,7 @@ import uvloop
 
 from cold_tier.catalog import Catalog
 from cold_tier.objects.open import StoreSettings, open_store
+from cold_tier.objects.retrying import RetryingStore
 from cold_tier.reader import ColdReader
 from gateway.coordinators.coordinator import GroupCoordinator
 from gateway.fetch.reader import Archive, Reader
@@ -62,6 +63,7 @@ from hot_tier.replication.fetchers import Fetchers
 from hot_tier.replication.isr import IsrKeeper
 from hot_tier.replication.table import PartitionTable
 from offloader.control import Control
+from offloader.new_replica import ArchivedStart
 from offloader.offloader import Offloader
 from tierlog.claims import address, bind, lock_directory, reachable
 from tierlog.logging import configure_logging
@@ -167,7 +169,9 @@ class Broker:
         logs = LogManager(data_dir, settings.log, now_ms)
         await logs.open()
         parts.push_async_callback(logs.close)
-        partitions = self._partitions(store, image, logs, node_id)
+        objects = open_store(bucket)
+        parts.push_async_callback(objects.close)
+        partitions = self._partitions(store, image, logs, objects)
         partitions.open()
         parts.callback(partitions.close)
 
@@ -183,12 +187,12 @@ class Broker:
         )
         groups.start()
         parts.push_async_callback(groups.stop)
-        objects = open_store(bucket)
-        parts.push_async_callback(objects.close)
         archive = Archive(Catalog(objects), ColdReader(objects, settings.cache, os.path.join(data_dir, CACHE_FOLDER)))
         parts.push_async_callback(archive.reader.close)
         scratch = os.path.join(data_dir, SCRATCH_FOLDER)
-        self.offloader = Offloader(partitions, image, store, archive.catalog, bucket, settings.archive, scratch, now_ms)
+        self.offloader = Offloader(
+            partitions, image, store, archive.catalog, bucket, settings.archive, scratch, now_ms, node_id
+        )
         producer_ids = ProducerIds(store)
         self.node = Node(
             node_id=node_id,
@@ -240,9 +244,10 @@ class Broker:
         )
 
     def _partitions(
-        self, store: MetadataStore, image: ClusterImage, logs: LogManager, node_id: NodeId
+        self, store: MetadataStore, image: ClusterImage, logs: LogManager, objects: RetryingStore
     ) -> PartitionTable:
         settings, membership = self.settings, self.membership
+        node_id = NodeId(settings.cluster.node_id)
         if membership is None:
             return PartitionTable(image, logs, node_id, settings.topic)
         self.fetchers = Fetchers(
@@ -251,6 +256,7 @@ class Broker:
             settings.replication,
             clock=now_ms,
             suspect=membership.suspect,
+            restore=ArchivedStart(objects),
             reassignment_bytes_per_s=settings.cluster.reassignment_bytes_per_second,
         )
         self._parts.push_async_callback(self.fetchers.close)

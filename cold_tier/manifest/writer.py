@@ -10,17 +10,20 @@ own epoch's first. Every publish runs the invariants first, writes with put-if-a
 import dataclasses
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from cold_tier.errors import ManifestFenced, ReplacementRefused
 from cold_tier.layout import PartitionLayout, SegmentName, Version
 from cold_tier.manifest import invariants
 from cold_tier.manifest.codec import write_page, write_snapshot
 from cold_tier.manifest.model import PAGE_SEGMENTS, Page, Removed, Segment, Snapshot, summarize
-from cold_tier.manifest.reader import PageCache, load_newest
+from cold_tier.manifest.reader import PageCache, load, load_newest
 from cold_tier.manifest.replacement import Replacement, exchange
 from cold_tier.objects.retrying import RetryingStore
 from hot_tier.ids import LeaderEpoch, Offset
 from hot_tier.record.crc import crc32c
+
+_NOTHING: Final = Version(LeaderEpoch(-1), -1)
 
 
 class ManifestWriter:
@@ -70,7 +73,19 @@ class ManifestWriter:
         before = found or Snapshot(*identity, Version(leader_epoch, -1), "", now_ms, log_start_offset)
         writer = cls(store, layout, leader_epoch, before, PageCache(store), page_segments)
         await writer._publish(before, now_ms)
+        await writer._catch_up(_NOTHING if found is None else found.version, check, now_ms)
         return writer
+
+    async def _catch_up(self, known: Version, check: Callable[[Snapshot | None], None], now_ms: int) -> None:
+        """A deposed leader may have published between our look and our first snapshot, and dropped local segments then:
+        its last snapshot is the one to take over. What it publishes from here on is too late for both."""
+        ours = self._layout.manifest(self.current.version)
+        last = await anext(aiter(self._store.list(self._layout.manifest_folder, ours)), None)
+        version = None if last is None else self._layout.parse_manifest(last.key)
+        if last is not None and version is not None and version > known:
+            missed = await load(self._store, self._layout, last.key)
+            check(missed)
+            await self._publish(dataclasses.replace(missed, version=self.current.version), now_ms)
 
     async def append(self, segments: Sequence[Segment], now_ms: int) -> None:
         """Add newly archived segments at the end; from the moment this returns, they are the truth."""

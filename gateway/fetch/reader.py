@@ -211,6 +211,8 @@ class Reader:
     def _manifest(self, partition: ReadablePartition, offset: int) -> Manifest:
         manifest = None if self._archive is None else self._archive.catalog.get(_layout(partition))
         if manifest is None:
+            if self._archive is not None and isinstance(partition, Replica):
+                self._archive.catalog.want(_layout(partition))
             raise ArchiveNotLoaded(
                 f"offset {offset} is in the bucket, and this partition's manifest has not been read from there yet",
                 where=str(partition.tp),

@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 
 from hot_tier.cluster import model
-from hot_tier.cluster.model import BrokerInfo, DeletedTopic, PartitionState, QuotaEntity, Topic
+from hot_tier.cluster.model import Archived, BrokerInfo, DeletedTopic, PartitionState, QuotaEntity, Topic
 from hot_tier.cluster.store import ABSENT, Event, MetadataStore, Range, Revision
 from hot_tier.errors import CorruptMetadata, TierlogError, UnknownPartition, UnknownTopic, UnknownTopicId
 from hot_tier.ids import NodeId, PartitionId, TopicId, TopicPartition
@@ -63,6 +63,7 @@ class ClusterImage:
         self._gone: dict[NodeId, tuple[BrokerInfo, float]] = {}
         self._doubted: set[NodeId] = set()
         self._deleted: dict[TopicId, DeletedTopic] = {}
+        self._archived: dict[tuple[TopicId, PartitionId], Archived] = {}
         self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
         self._listeners: list[Listener] = []
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
@@ -143,6 +144,12 @@ class ClusterImage:
     def deleted_topics(self) -> Iterable[DeletedTopic]:
         return self._deleted.values()
 
+    def archived(self, topic_id: TopicId, partition: PartitionId) -> Archived | None:
+        """How far its leader has archived a partition; None where nobody has said it in the current leader epoch."""
+        said = self._archived.get((topic_id, partition))
+        state = self._states.get(topic_id, {}).get(partition)
+        return said if said is not None and state is not None and said.leader_epoch == state.leader_epoch else None
+
     @property
     def quotas(self) -> Mapping[QuotaEntity, Mapping[str, float]]:
         return MappingProxyType(self._quotas)
@@ -196,6 +203,8 @@ class ClusterImage:
         yield from map(model.broker_key, self._brokers)
         yield from map(model.deleted_key, self._deleted)
         yield from map(model.quota_key, self._quotas)
+        for place in self._archived:
+            yield model.archived_key(*place)
         yield model.CONTROLLER_KEY
         for topic_id, states in self._states.items():
             for partition in states:
@@ -262,6 +271,12 @@ class ClusterImage:
                 else:
                     deleted = model.decode_deleted(event.key, event.value)
                     self._deleted[deleted.id] = deleted
+            case "archived":
+                if event.value is None:
+                    self._archived.pop(model.parse_archived_key(event.key), None)
+                else:
+                    place = model.parse_archived_key(event.key)
+                    self._archived[place] = model.decode_archived(event.key, event.value)
             case "quotas":
                 entity = model.parse_quota_key(event.key)
                 if event.value is None:

@@ -9,6 +9,7 @@ Every key is made and parsed here and nowhere else:
     topics/<name>                       Topic
     partitions/<topic id>/<partition>   PartitionState
     deleted/<topic id>                  DeletedTopic                 until every copy is surely gone
+    archived/<topic id>/<partition>     Archived                     how far the leader has archived it
     quotas/<entity>                     limits, see `hot_tier.cluster.quotas`
     producer-ids                        {"next"}                     see `hot_tier.cluster.producer_ids`
     failures/<group>/<topic id>/<partition>                          see `gateway.failed_deliveries`
@@ -23,7 +24,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 from uuid import UUID
 
@@ -31,7 +32,7 @@ import orjson
 
 from hot_tier.cluster.store import ABSENT, LeaseId, Revision
 from hot_tier.errors import CorruptMetadata
-from hot_tier.ids import LeaderEpoch, NodeId, PartitionId, TopicId
+from hot_tier.ids import LeaderEpoch, NodeId, Offset, PartitionId, TopicId
 
 NO_NODE: Final = NodeId(-1)
 NO_LEASE: Final = LeaseId(0)
@@ -47,6 +48,7 @@ NODES_PREFIX: Final = "nodes/"
 TOPICS_PREFIX: Final = "topics/"
 PARTITIONS_PREFIX: Final = "partitions/"
 DELETED_PREFIX: Final = "deleted/"
+ARCHIVED_PREFIX: Final = "archived/"
 QUOTAS_PREFIX: Final = "quotas/"
 FAILURES_PREFIX: Final = "failures/"
 
@@ -122,6 +124,14 @@ class DeletedTopic:
     deleted_ms: int
 
 
+class Archived(NamedTuple):
+    """How far a partition is archived, as its leader said in one epoch; in a later one it counts for nothing."""
+
+    end_offset: Offset
+    log_start_offset: Offset
+    leader_epoch: LeaderEpoch
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class QuotaEntity:
     """Who a quota is for: (type, name) pairs in type order; the name None stands for the type's default."""
@@ -170,6 +180,15 @@ def parse_partition_key(key: str) -> tuple[TopicId, PartitionId]:
 
 def deleted_key(topic_id: TopicId) -> str:
     return DELETED_PREFIX + topic_id.hex
+
+
+def archived_key(topic_id: TopicId, partition: int) -> str:
+    return f"{ARCHIVED_PREFIX}{topic_id}/{partition}"
+
+
+def parse_archived_key(key: str) -> tuple[TopicId, PartitionId]:
+    topic_id, _, partition = key.removeprefix(ARCHIVED_PREFIX).partition("/")
+    return UUID(topic_id), PartitionId(int(partition))
 
 
 def quota_key(entity: QuotaEntity) -> str:
@@ -293,6 +312,14 @@ def decode_deleted(key: str, data: bytes) -> DeletedTopic:
         return DeletedTopic(value["name"], UUID(value["id"]), value["partitions"], value["deleted_ms"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptMetadata(f"not a deleted topic: {error!r}", where=key) from None
+
+
+def decode_archived(key: str, data: bytes) -> Archived:
+    value = decode_map(key, data)
+    try:
+        return Archived(Offset(value["end_offset"]), Offset(value["log_start"]), LeaderEpoch(value["leader_epoch"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptMetadata(f"not how far a partition is archived: {error!r}", where=key) from None
 
 
 def initial_state(replicas: Iterable[NodeId]) -> PartitionState:

@@ -305,11 +305,12 @@ class StoredLog:
     def start_from_archive(
         self, start_offset: int, end_offset: int, epochs: list[tuple[int, int]], producers: ProducerState
     ) -> None:
-        """A log that holds nothing goes on at `end_offset`, where its archived history ends. Waits for the disk."""
-        assert not len(self._segments), "only an empty log is restored"
+        """Forgets everything and goes on, empty, at `end_offset`, where the archive ends. Waits for the disk."""
         os.makedirs(self.directory, exist_ok=True)
         self.log_start_offset = Offset(start_offset)
         self._write_log_start(synced=True)
+        if len(self._segments):
+            self._cut(None, list(self._segments))
         self.log_end_offset = self.flushed_offset = Offset(end_offset)
         self.epochs = LeaderEpochs(epochs)
         self.producers = producers

@@ -117,6 +117,7 @@ async def archived_node(
             replace(settings or OffloadSettings(), check_ms=1),
             os.path.join(folder, "scratch"),
             clock,
+            running.node.node_id,
         )
         parts.push_async_callback(offloader.close)
         yield Archived(running, offloader, catalog, store, clock)

@@ -234,12 +234,15 @@ class Tiers(RuleBasedStateMachine):
         asked = sorted({record.timestamp + by for record in visible for by in (0, 1)} | {0})
 
         async def look() -> list:
-            rest = [self.node.offloader.round()] if moving else []
-            return await asyncio.gather(
-                self.reader.max_timestamp_offset(self.partition),
-                *(self.reader.offset_for_timestamp(self.partition, timestamp, 0) for timestamp in asked),
-                *rest,
-            )
+            round_beside = asyncio.create_task(self.node.offloader.round()) if moving else None
+            try:
+                return await asyncio.gather(
+                    self.reader.max_timestamp_offset(self.partition),
+                    *(self.reader.offset_for_timestamp(self.partition, timestamp, 0) for timestamp in asked),
+                )
+            finally:
+                if round_beside is not None:
+                    await round_beside  # Also when a look-up fails: rounds do not overlap.
 
         try:
             latest, *found = self.run(look())

@@ -13,12 +13,12 @@ What a second start needs to be the same cluster is in its directory:
 """
 
 import json
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -158,6 +158,7 @@ class EtcdProcess:
         self.directory = directory / "etcd"
         self.output_path = directory / "etcd.out"
         self.process: subprocess.Popen[bytes] | None = None
+        self._port = plan.etcd_port
         self._url = f"http://{LOOPBACK}:{plan.etcd_port}"
         self._peer_url = f"http://{LOOPBACK}:{plan.etcd_peer_port}"
 
@@ -168,6 +169,13 @@ class EtcdProcess:
                 "there is no etcd on PATH, which keeps a cluster's metadata",
                 hint="install it: `make etcd`, `apt install etcd-server` or `brew install etcd`",
             )
+        with socket.socket() as probe:
+            if probe.connect_ex((LOOPBACK, self._port)) == 0:
+                raise ServeFailed(
+                    "something listens there already",
+                    where=self._url,
+                    hint="is this cluster running? Stop it, or use another --data-dir",
+                )
         flags = {
             "name": "tierlog",
             "data-dir": str(self.directory),
@@ -255,22 +263,32 @@ def _read_plan(path: Path) -> Plan:
 
 
 class _Ports:
-    """Hands out each port once: the one that is asked for if nobody listens there, else any."""
+    """Hands out each port once: the one that is asked for if nobody listens there, else any.
+
+    Any is one below those that outgoing connections use, so that it is still free when the cluster starts again.
+    """
 
     def __init__(self, usual: bool) -> None:
         self._usual = usual
         self._taken: set[int] = set()
 
     def take(self, wanted: int) -> int:
-        candidates = [wanted] if self._usual else []
-        while True:
-            with socket.socket() as listener:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    listener.bind((LOOPBACK, candidates.pop() if candidates else 0))
-                except OSError:
-                    continue
-                port = int(listener.getsockname()[1])
-            if port not in self._taken:
-                self._taken.add(port)
-                return port
+        port = wanted if self._usual else _any_port()
+        while port in self._taken or not _is_free(port):
+            port = _any_port()
+        self._taken.add(port)
+        return port
+
+
+def _any_port() -> int:
+    return random.randrange(10_000, 32_000)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -47,11 +48,15 @@ def credentials() -> dict[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
+    """Below those that outgoing connections use: a server that is started again finds its own free."""
     with ExitStack() as stack:
-        ports = []
-        for _ in range(count):
+        ports: list[int] = []
+        while len(ports) < count:
             listener = stack.enter_context(socket.socket())
-            listener.bind(("127.0.0.1", 0))
+            try:
+                listener.bind(("127.0.0.1", random.randrange(10_000, 32_000)))
+            except OSError:
+                continue
             ports.append(listener.getsockname()[1])
         return ports
 

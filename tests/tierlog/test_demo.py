@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.etcd import etcd_binary
+
 WITHOUT_KAFKA_CLIENT = """
 import sys
 sys.modules["confluent_kafka"] = None
@@ -25,6 +27,25 @@ def test_every_check_holds(start: list[str], tmp_path: Path) -> None:
     assert document["ok"] is True
     assert len(document["checks"]) >= 10
     assert list((tmp_path / "kept").glob("data/logs/orders.*/*/*.log"))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(["-m", "tierlog"], id="kafka"),
+        pytest.param(["-c", WITHOUT_KAFKA_CLIENT], id="http", marks=pytest.mark.slow),
+    ],
+)
+def test_every_check_of_the_cluster_holds(start: list[str]) -> None:
+    etcd_binary()
+    command = [sys.executable, *start, "demo", "--cluster", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=290, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(done.stdout)
+    assert document["ok"] is True
+    assert len(document["checks"]) >= 6
+    assert document["figures"]["failover_seconds"] > 0
 
 
 @pytest.mark.timeout(180)

@@ -1,7 +1,7 @@
 """The demo of a cluster: a leader is killed under load, and what was acknowledged is compared with what is there."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from tierlog.client import Client, path
 from tierlog.cluster_process import LocalCluster, rack
 from tierlog.cluster_status import cluster_status
-from tierlog.demo.orders import Order, orders
+from tierlog.demo.orders import DAY_MS, Order, orders
 from tierlog.demo.report import Report
 from tierlog.demo.traffic import Place, Traffic, choose_traffic, read_partition
 
@@ -21,7 +21,8 @@ LIVE = 16_000
 LIVE_PER_SECOND = 2_000
 KILL_AFTER = 4_000
 CATCH_UP_S = 60.0
-SETTINGS = {"min.insync.replicas": "2"}
+SETTINGS = {"min.insync.replicas": "2", "retention.ms": str(40 * DAY_MS)}
+"""Retention beyond the oldest order."""
 
 Watch = Callable[[int], None]
 """Called with the number of acks so far."""
@@ -79,10 +80,7 @@ class Story:
         self._report.say(f"{BEFORE:,} orders in {seconds:.2f} s: {BEFORE / seconds:,.0f} per second")
         self._report.figure("produce_per_second", BEFORE / seconds)
         self._show_partitions()
-        status = self._status()
-        self._report.check("every partition has three replicas in sync", status["healthy"])
-        leads = [each["leaders"] for each in status["brokers"]]
-        self._report.check("each broker leads its share", leads == [PARTITIONS // BROKERS] * BROKERS, f"{leads}")
+        self._report.check("every partition has three replicas in sync", self._becomes_whole())
 
     def _kill_a_leader(self) -> int:
         before = self._partitions()
@@ -104,7 +102,7 @@ class Story:
 
         seconds = self._send(_paced(orders(LIVE, self._now_ms, first=BEFORE)), kill)
         pause = max(_longest_gap(self._times[partition], killed_at) for partition in lost)
-        self._report.say(f"the producer got its last ack after {seconds:.1f} s; it saw no error")
+        self._report.say(f"the producer gave up on none; its last ack came after {seconds:.1f} s")
         self._report.say(f"longest wait for an ack in a partition that lost its leader: {pause:.2f} s")
         self._report.figure("failover_seconds", pause)
         self._show_partitions()
@@ -144,12 +142,8 @@ class Story:
         )
         began = time.monotonic()
         self._cluster.brokers[victim].start()
-        deadline = time.monotonic() + CATCH_UP_S
-        while not (status := self._status())["healthy"] and time.monotonic() < deadline:
-            time.sleep(0.1)
-        self._report.check(
-            "all replicas are in sync again", status["healthy"], f"{time.monotonic() - began:.1f} s later"
-        )
+        whole = self._becomes_whole()
+        self._report.check("all replicas are in sync again", whole, f"{time.monotonic() - began:.1f} s later")
         self._show_partitions()
 
     def _send(self, some: Iterable[Order], watch: Watch = lambda done: None) -> float:
@@ -162,9 +156,12 @@ class Story:
         self._traffic.produce(TOPIC, some, acknowledged)
         return time.monotonic() - began
 
-    def _status(self) -> Mapping[str, Any]:
+    def _becomes_whole(self) -> bool:
+        deadline = time.monotonic() + CATCH_UP_S
         with Client(self._cluster.url) as client:
-            return cluster_status(client)
+            while not (whole := bool(cluster_status(client)["healthy"])) and time.monotonic() < deadline:
+                time.sleep(0.1)
+        return whole
 
     def _partitions(self) -> list[dict[str, Any]]:
         with Client(self._cluster.url) as client:

@@ -6,7 +6,7 @@ while a request over HTTP whose answer got lost is sent again, so that an order 
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -168,25 +168,33 @@ class HttpTraffic:
     def produce(self, topic: str, orders: Iterable[Order], on_ack: OnAck) -> None:
         rest = iter(orders)
         while part := list(islice(rest, self.batch)):
-            messages = [
-                {"key": order.key, "value": order.value.decode(), "timestamp": order.timestamp} for order in part
-            ]
-            for order, stored in zip(part, self._send(topic, messages), strict=True):
-                on_ack(order, (stored["partition"], stored["offset"]))
-
-    def _send(self, topic: str, messages: list[dict[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        deadline = time.monotonic() + OUTAGE_S
-        while True:
-            try:
-                with Client(self._service.url) as client:
-                    results: list[dict[str, Any]] = client.post(
-                        path("topics", topic, "messages", "batch"), {"messages": messages}
-                    )["results"]
-                    return results
-            except (ServerUnreachable, Refused) as error:
-                if time.monotonic() > deadline or (isinstance(error, Refused) and error.status != 503):
-                    raise
+            deadline = time.monotonic() + OUTAGE_S
+            while part := self._send(topic, part, on_ack):
+                if time.monotonic() > deadline:
+                    raise TrafficFailed(f"{len(part)} orders were not acknowledged", where=topic)
                 time.sleep(0.1)
+
+    def _send(self, topic: str, part: Sequence[Order], on_ack: OnAck) -> list[Order]:
+        """Those that have to be sent again: all when nobody answers, or some whose leader is away."""
+        messages = [{"key": order.key, "value": order.value.decode(), "timestamp": order.timestamp} for order in part]
+        try:
+            with Client(self._service.url) as client:
+                results = client.post(path("topics", topic, "messages", "batch"), {"messages": messages})["results"]
+        except ServerUnreachable:
+            return list(part)
+        except Refused as error:
+            if error.status != 503:
+                raise
+            return list(part)
+        again = []
+        for order, stored in zip(part, results, strict=True):
+            if "error" not in stored:
+                on_ack(order, (stored["partition"], stored["offset"]))
+            elif stored["error"]["status"] == 503:
+                again.append(order)
+            else:
+                raise TrafficFailed(stored["error"]["detail"], where=topic)
+        return again
 
     def share(self, topic: str, group: str, members: int, total: int) -> Sequence[Member]:
         with Client(self._service.url) as client:

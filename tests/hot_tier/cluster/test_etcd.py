@@ -189,6 +189,21 @@ async def test_the_leader_goes_while_another_is_asked(three: EtcdCluster) -> Non
         watching.check(counting)
 
 
+async def test_a_leader_that_hangs_is_replaced(three: EtcdCluster) -> None:
+    """What it had taken in and not answered may be done when it wakes up; nothing else may."""
+    leader = three.leader
+    others = [member.endpoint for member in three.members if member is not leader]
+    async with opened(leader.endpoint, *others) as store, Watching(store) as watching:
+        async with Counting(store) as counting:
+            await counting.more(20)
+            leader.pause()
+            await counting.more(20)
+            leader.resume()
+            await counting.more(20)
+        await watching.reach(await put_somehow(store, "end", b""))
+        watching.check(counting)
+
+
 async def test_a_member_that_hangs_is_left(three: EtcdCluster) -> None:
     """Its connections stay open, so only silence tells; the watch on it must notice without any event."""
     follower = next(member for member in three.members if member is not three.leader)

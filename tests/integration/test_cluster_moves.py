@@ -19,10 +19,10 @@ WAIT_S = 60.0
 RECORDS = 2_000
 
 
-@pytest.fixture
-def brokers(tmp_path: Path) -> Iterator[Brokers]:
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     """Three brokers on two racks."""
-    with cluster(tmp_path, size=0) as brokers:
+    with cluster(tmp_path_factory.mktemp("cluster"), size=0) as brokers:
         brokers.start_all({1: "a", 2: "b", 3: "a"})
         yield brokers
 
@@ -78,6 +78,33 @@ def logs_of(brokers: Brokers, node: int, topic: str) -> list[Path]:
 
 
 @pytest.mark.timeout(180)
+def test_administrators_tools_move_partitions_and_leaders(brokers: Brokers) -> None:
+    make_topic(brokers, "moved", partitions=1, replication_factor=1)
+    produce(brokers, "moved")
+    tp = TopicPartition("moved", 0)
+    admin = KafkaAdminClient(bootstrap_servers=brokers.bootstrap.split(","))
+    try:
+        for target in ([1, 2, 3], [3, 2], [2]):
+            admin.alter_partition_reassignments({tp: target})
+            until(lambda: not admin.list_partition_reassignments(), "the reassignment is done")
+            (found,) = partitions(brokers, "moved")
+            assert (found["replicas"], sorted(found["isr"])) == (target, sorted(target))
+            assert found["leader"] in target
+        admin.alter_partition_reassignments({tp: [1, 2]})
+        until(lambda: not admin.list_partition_reassignments(), "the reassignment is done")
+        assert partitions(brokers, "moved")[0]["leader"] == 2
+    finally:
+        admin.close()
+    electing = AdminClient({"bootstrap.servers": brokers.bootstrap})
+    elected = electing.elect_leaders(ck.ElectionType.PREFERRED, [ck.TopicPartition("moved", 0)])
+    assert list(elected.result(WAIT_S).values()) == [None]
+    assert partitions(brokers, "moved")[0]["leader"] == 1
+    assert consume(brokers, "moved") == EXPECTED
+    with Client(brokers[1].url) as client:
+        client.delete(path("topics", "moved"))
+
+
+@pytest.mark.timeout(180)
 def test_a_broker_comes_gets_its_share_and_goes_again(brokers: Brokers) -> None:
     make_topic(brokers, "t", partitions=6, replication_factor=2)
     racks = {1: "a", 2: "b", 3: "a"}
@@ -95,12 +122,13 @@ def test_a_broker_comes_gets_its_share_and_goes_again(brokers: Brokers) -> None:
     assert {each["partition"]: each["replicas"] for each in after}.items() >= {
         each["partition"]: each["after"] for each in moved if each["topic"] == "t"
     }.items()
-    counts = {node: sum(node in each["replicas"] for each in after) for node in racks}
-    assert counts == {1: 3, 2: 3, 3: 3, 4: 3}
+    everything = after + partitions(brokers, "__consumer_offsets")
+    held = {node: sum(node in each["replicas"] for each in everything) for node in racks}
+    assert max(held.values()) - min(held.values()) <= 2, "as even as two racks allow"
     for each in after:
         assert {racks[node] for node in each["replicas"]} == {"a", "b"}
         assert set(each["isr"]) == set(each["replicas"])
-    assert len({path.parent for path in logs_of(brokers, 4, "t")}) == 3
+    assert len({path.parent for path in logs_of(brokers, 4, "t")}) == sum(4 in each["replicas"] for each in after) > 0
     assert consume(brokers, "t") == EXPECTED
 
     ran = tierlog("cluster", "decommission", "2", server=brokers[3].url)
@@ -115,28 +143,3 @@ def test_a_broker_comes_gets_its_share_and_goes_again(brokers: Brokers) -> None:
     assert "has 3 replicas, and only 2 brokers would stay" in refused.err
     tierlog("cluster", "decommission", "2", "--cancel", server=brokers[1].url)
     assert "there never was a broker 17" in tierlog("cluster", "decommission", "17", server=brokers[1].url, code=3).err
-
-
-@pytest.mark.timeout(180)
-def test_administrators_tools_move_partitions_and_leaders(brokers: Brokers) -> None:
-    make_topic(brokers, "t", partitions=1, replication_factor=1)
-    produce(brokers, "t")
-    tp = TopicPartition("t", 0)
-    admin = KafkaAdminClient(bootstrap_servers=brokers.bootstrap.split(","))
-    try:
-        for target in ([1, 2, 3], [3, 2], [2]):
-            admin.alter_partition_reassignments({tp: target})
-            until(lambda: not admin.list_partition_reassignments(), "the reassignment is done")
-            (found,) = partitions(brokers, "t")
-            assert (found["replicas"], sorted(found["isr"])) == (target, sorted(target))
-            assert found["leader"] in target
-        admin.alter_partition_reassignments({tp: [1, 2]})
-        until(lambda: not admin.list_partition_reassignments(), "the reassignment is done")
-        assert partitions(brokers, "t")[0]["leader"] == 2
-    finally:
-        admin.close()
-    electing = AdminClient({"bootstrap.servers": brokers.bootstrap})
-    elected = electing.elect_leaders(ck.ElectionType.PREFERRED, [ck.TopicPartition("t", 0)])
-    assert list(elected.result(WAIT_S).values()) == [None]
-    assert partitions(brokers, "t")[0]["leader"] == 1
-    assert consume(brokers, "t") == EXPECTED

@@ -22,13 +22,13 @@ from cold_tier.format.index import read_index
 from cold_tier.format.read import SegmentReader
 from cold_tier.format.write import ROW_GROUP_BYTES
 from cold_tier.layout import PartitionLayout
-from cold_tier.manifest.model import Segment
+from cold_tier.manifest.model import Segment, epoch_at
 from cold_tier.manifest.reader import Manifest
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.objects.store import Buffer
 from cold_tier.runs import Run, TimedOffset, make_run
 from hot_tier.errors import TierlogError
-from hot_tier.ids import NO_EPOCH, Offset
+from hot_tier.ids import Offset
 from hot_tier.record.crc import crc32c
 
 log = structlog.get_logger()
@@ -217,10 +217,10 @@ class ColdReader:
 
     async def _load_run(self, place: _Place) -> Run:
         index, segment = place.reader.index, place.segment
-        epoch = segment.epochs[-1].leader_epoch if segment.epochs else NO_EPOCH
         if not index.row_groups:
-            return make_run(None, index.base_offset, index.end_offset, epoch)
+            return make_run(None, index.base_offset, index.end_offset, epoch_at(segment, index.end_offset))
         group = index.row_groups[place.number]
+        epoch = epoch_at(segment, group.end_offset)
 
         def decode(data: Buffer) -> Run:
             return make_run(place.reader.decode(place.number, data), group.first_offset, group.end_offset, epoch)

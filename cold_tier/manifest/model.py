@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from cold_tier.layout import PartitionLayout, SegmentName, Version
-from hot_tier.ids import LeaderEpoch, Offset, PartitionId
+from hot_tier.ids import NO_EPOCH, LeaderEpoch, Offset, PartitionId
 
 PAGE_SEGMENTS: Final = 1000
 NO_TIMESTAMP: Final = -1
@@ -138,6 +138,12 @@ def covering(parts: Sequence[Part], offset: Offset) -> int | None:
     """The index of the part whose range holds `offset`, among parts in offset order without holes."""
     index = bisect_right(parts, offset, key=lambda part: part.base_offset) - 1
     return index if index >= 0 and offset < parts[index].end_offset else None
+
+
+def epoch_at(segment: Segment, end_offset: Offset) -> LeaderEpoch:
+    """The leader epoch of the last offset before `end_offset`."""
+    found = [epoch.leader_epoch for epoch in segment.epochs if epoch.start_offset < end_offset]
+    return found[-1] if found else NO_EPOCH
 
 
 def summarize(segments: Sequence[Segment], uuid: str, size: int, crc32c: int) -> Page:

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from cold_tier.errors import CorruptManifest, ManifestInvalid, ReplacementRefused
 from cold_tier.manifest import invariants
 from cold_tier.manifest.codec import read_proposal, write_proposal
-from cold_tier.manifest.model import EpochStart, Removed, Segment
+from cold_tier.manifest.model import EpochStart, Removed, Segment, epoch_at
 from cold_tier.manifest.reader import Manifest, PageCache
 from cold_tier.manifest.replacement import Proposal, Replacement, judge, merge_epochs
 from cold_tier.objects.memory import MemoryStore
 from cold_tier.objects.retrying import RetryingStore
+from hot_tier.ids import NO_EPOCH
 from tests.cold_tier.manifest.test_manifest import LAYOUT, newest, run, segment, snapshot, take_over
 
 
@@ -152,6 +153,12 @@ def test_epochs_of_neighbours_are_joined() -> None:
 
     found = merge_epochs([of(0, (1, 0)), of(10, (1, 0), (2, 15)), of(20, (2, 15)), of(30, (5, 30))])
     assert found == (EpochStart(1, 0), EpochStart(2, 15), EpochStart(5, 30))
+
+
+def test_the_epoch_of_an_offset_inside_a_merged_segment() -> None:
+    merged_ = dataclasses.replace(segment(0, 40), epochs=(EpochStart(1, 0), EpochStart(2, 15), EpochStart(5, 30)))
+    assert [epoch_at(merged_, end) for end in (1, 15, 16, 30, 31, 40)] == [1, 1, 2, 2, 5, 5]
+    assert epoch_at(dataclasses.replace(merged_, epochs=()), 40) == NO_EPOCH
 
 
 def proposal() -> Proposal:

@@ -1,6 +1,7 @@
 """Which archived segments are written anew, and together: decisions only.
 
 - Neighbours become one segment of about the target size. One that is half as large already is left alone.
+- A segment spans no more offsets than a record batch can, however few records are left in it.
 - A merge at least doubles the largest of its members, so that a record is rewritten no more often than its segment
   doubles, however often the job runs.
 - Where a topic is compacted by key, segments that lose rows are rewritten in any case, and sizes are those after it.
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import NO_TIMESTAMP, Segment
 from hot_tier.ids import Offset
-from hot_tier.log.config import TopicConfig
+from hot_tier.log.config import MAX_INT, TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,9 @@ def groups(candidates: Sequence[Candidate], target_bytes: int) -> list[list[Cand
     run: list[Candidate] = []
     for candidate in candidates:
         alone = candidate.bytes_after >= target_bytes // 2 and not candidate.shrinks
-        if alone or sum(each.bytes_after for each in run) + candidate.bytes_after > target_bytes:
+        too_large = sum(each.bytes_after for each in run) + candidate.bytes_after > target_bytes
+        too_long = bool(run) and candidate.segment.end_offset - run[0].segment.base_offset > MAX_INT
+        if alone or too_large or too_long:
             found.append(run)
             run = []
         if not alone:

@@ -19,6 +19,7 @@ from spark.source import tierlog_read
 from tests.integration.tiers import SOON, wait_until
 from tests.spark.conftest import PARTITIONS, TOPIC, Archive
 from tests.spark.topics import Row, consume, create, rows_of, send, settle
+from tests.support.s3 import credentials, weed
 from tests.support.service import MakeService, services
 from tierlog.process import ServeProcess
 
@@ -113,6 +114,22 @@ def test_a_leader_killed_over_it_finds_it_again(
     assert segments(bucket, "events", 0) < before
     assert consume(service, "events") == truth
     assert not audit(spark, bucket).problems
+
+
+def test_in_s3(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in credentials().items():
+        monkeypatch.setenv(name, value)
+    with weed(tmp_path / "weed") as server, services(tmp_path) as make:
+        bucket = f"s3://{server.new_bucket()}/some/prefix"
+        service = make(*SOON, "--bucket", bucket, "--s3-endpoint", server.endpoint, **credentials())
+        create(service, "events")
+        send(service, "events", range(2000))
+        settle(service, "events")
+        truth = consume(service, "events")
+        report = compact(spark, bucket, gateway=service.url, s3_endpoint=server.endpoint)
+        assert [(each.outcome, each.segments_after) for each in report.partitions] == [("published", 1)]
+        assert consume(service, "events") == truth
+        assert not audit(spark, bucket, s3_endpoint=server.endpoint).problems
 
 
 def test_offline(spark: SparkSession, archive: Archive, copy: Path) -> None:

@@ -47,6 +47,14 @@ def test_sizes_are_those_after_keys_are_compacted() -> None:
     assert sizes(found) == [[900] * 4]
 
 
+def test_a_segment_spans_no_more_offsets_than_a_batch() -> None:
+    long = [
+        Candidate(dataclasses.replace(segment(base * 10**9, (base + 1) * 10**9), rows=100), kept)
+        for base, kept in enumerate([1, 1, 1, 1, 1])
+    ]
+    assert [len(run) for run in groups(long, TARGET)] == [2, 2, 1]
+
+
 @given(st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 100)), max_size=60))
 def test_groups_are_runs_within_the_target(drawn: list[tuple[int, int]]) -> None:
     given_ = candidates(*(size for size, _ in drawn), kept={at: kept for at, (_, kept) in enumerate(drawn)})

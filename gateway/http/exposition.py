@@ -21,7 +21,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from gateway.http import archive_exposition
+from gateway.http import archive_exposition, replication_exposition
 from hot_tier.errors import TierlogError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def collect(api: "Api") -> list[Metric]:
     return [
         *_node(api),
         *_partitions(api),
+        *replication_exposition.collect(api.node.partitions),
         *_groups(api),
         *_archive(api),
         *_http(api),

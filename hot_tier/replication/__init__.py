@@ -3,6 +3,13 @@
 watermark   what is committed, as a pure decision over what the replicas hold
 leadership  what a leader knows in one epoch: progress of the followers, the high watermark, the in-sync set; pure
 following   what a follower asks its leader for and what the answers mean; pure
+readable    one partition as readers see it, in either role
 partition   one partition at its leader: appending, waiting for the commit, waiting for news
-table       the partitions of this node, following the cluster image
+replica     one partition at a follower: what an answer of the leader does to its log
+table       the partitions of this node, each in the role that the cluster image gives it
+link        the seam between a follower and the broker that it follows
+fetcher     following one broker: when it is asked, and which answer belongs to which position
+fetchers    which brokers are followed for what
+isr         in-sync sets, written as the leaderships want them
+settings    of following and being followed
 """

@@ -151,13 +151,21 @@ class Fetcher:
             self._hold = None
         if not self._settling:
             self._hold_over = False
-        due, self._due = self._due, {}
+        due = {key: replica for key, replica in self._due.items() if self._still_durable(key, replica)}
+        self._due.clear()
         forgotten, self._forgotten = self._forgotten, set()
         if not under_way:
             self._answered_at = self._loop.time()
         self._sent = link.send({key: replica.next_fetch() for key, replica in due.items()}, forgotten)
         for key in due:
             self._named[key] = self._sent
+
+    def _still_durable(self, key: PartitionKey, replica: Replica) -> bool:
+        """Its topic may have come to sync before it acknowledges since the position was found durable."""
+        if not replica.is_durable:
+            self._settling[key] = replica
+            return False
+        return True
 
     def _held_long_enough(self) -> None:
         self._hold = None

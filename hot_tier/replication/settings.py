@@ -9,7 +9,7 @@ class ReplicationSettings:
         default=5_000,
         metadata={
             "doc": "A follower that has not caught up with its leader for so long is taken out of the in-sync set.",
-            "min": 100,
+            "min": 1_000,
         },
     )
     fetchers: int = field(

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 FIRST_EPOCH: Final = 0
 LAST_EPOCH: Final = 2**31 - 1
 NO_OFFSET: Final = -1
-WATERMARK_NEWS_S: Final = 0.01
+WATERMARK_NEWS_S: Final = 0.02
 """How long a moved high watermark waits for records to go with it: told at once, every commit would cost a fetch."""
-TOUCH_MS: Final = 500
+TOUCH_MS: Final = 250
 """How often positions that did not change count as told again."""
 
 

@@ -6,5 +6,9 @@ model       topics, partition states, brokers; their keys and their JSON
 image       all of it in memory, kept by a watch; what request handlers read
 admin       makes, changes and deletes topics        placement, configs   its decisions
 standalone  what a node without peers writes when it starts
+membership  a broker of a cluster comes, stays and goes                   directory, probe   what it looks at
+controller  the one broker that decides for all      elections            its decisions
+moves       what people ask for: reassignments, decommission, rebalance   rebalance   its plans
+swaps       many partition states changed at once
 producer_ids, quotas   ids in blocks; limits per client
 """

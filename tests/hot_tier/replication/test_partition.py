@@ -216,24 +216,25 @@ async def test_other_members_hold_the_commit(make: Callable[..., Harness]) -> No
     assert (h.partition.high_watermark, h.log.committed_offset, waiting.done()) == (4, 4, True)
 
 
-async def test_alone_with_unclean_election_nothing_is_acknowledged_without_a_lease(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unclean", [False, True])
+async def test_alone_with_unclean_election_nothing_is_acknowledged_without_a_lease(
+    make: Callable[..., Harness], unclean: bool
+) -> None:
     """A paused broker that wakes up finds its sync done: another may have been elected without it."""
-    valid = True
-    for unclean in (False, True):
-        h = Harness(str(tmp_path / str(unclean)), TopicConfig(unclean_leader_election_enable=unclean), state())
-        h.partition.close(NotLeader("again, with a lease"))
-        h.partition = Partition(TP, h.topic, h.log, state(), ME, NOW_MS, lease_valid=lambda: valid)
-        h.append()
-        waiting = h.waits(1)
-        valid = False
-        h.log.flush()
-        assert waiting.done() is not unclean
-        if unclean:
-            with pytest.raises(NotLeader):
-                h.append()
-            h.partition.lead(state(isr=(ME, OTHER), version=2), NOW_MS)
-            assert h.append() == 2, "the other must hold it too"
-        valid = True
+    h = make(TopicConfig(unclean_leader_election_enable=unclean))
+    leases = [True]
+    h.partition.close(NotLeader("again, with a lease"))
+    h.partition = Partition(TP, h.topic, h.log, state(), ME, NOW_MS, lease_valid=lambda: leases[-1])
+    h.append()
+    waiting = h.waits(1)
+    leases.append(False)
+    h.log.flush()
+    assert waiting.done() is not unclean
+    if unclean:
+        with pytest.raises(NotLeader):
+            h.append()
+        h.partition.lead(state(isr=(ME, OTHER), version=2), NOW_MS)
+        assert h.append() == 2, "the other must hold it too"
 
 
 async def test_a_member_that_leaves_no_longer_holds_the_commit(make: Callable[..., Harness]) -> None:

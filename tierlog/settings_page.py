@@ -40,6 +40,7 @@ SECTIONS = {
     "cluster": "The node in its cluster",
     "etcd": "The connection to etcd",
     "log": "Logs on local disk",
+    "replication": "Copies on other brokers",
     "kafka": "Kafka clients",
     "http": "HTTP",
     "groups": "Consumer groups",

@@ -16,7 +16,10 @@ class ClusterSettings:
     )
     metadata: str = field(
         default="sqlite",
-        metadata={"doc": "Where cluster metadata is kept: `sqlite` (one node) or `etcd://host:port[,…]`."},
+        metadata={
+            "doc": "Where cluster metadata is kept: `sqlite` (one node) or `etcd://host:port[,host:port…][/name]`. "
+            "Clusters that share an etcd have different names."
+        },
     )
     num_partitions: int = field(
         default=4, metadata={"doc": "Partitions of a topic that is made without saying how many.", "min": 1}

@@ -42,16 +42,29 @@ _LISTING_TASKS: Final = 16
 
 def tierlog_read(spark: SparkSession, bucket: str, topic: str, **options: Any) -> DataFrame:
     """The rows of `topic` (or several, with commas) that `options` ask for; `spark.options` lists them."""
-    given = {name: _text(value) for name, value in options.items()}
-    given = {"bucket": bucket, "subscribe": topic, **given}
-    if "s3endpoint" not in {name.lower() for name in given}:
-        given["s3Endpoint"] = spark.conf.get("spark.hadoop.fs.s3a.endpoint", "") or ""
+    given = _given(spark, bucket, topic, options)
     asked = read_options(given, streaming=False)
     plan = plan_read(asked)
     if (asked.reader or _reader_for(spark, asked.store)) == "python":
         return _python_frame(spark, given, plan)
     frame = native_frame(spark, asked, plan)
     return frame.union(_python_frame(spark, given, _hot_part(plan))) if plan.hot else frame
+
+
+def planned(spark: SparkSession, bucket: str, topic: str, **options: Any) -> tuple[ReadOptions, Plan]:
+    """What `tierlog_read` would read now; with the options of `exactly`, it reads just that later on."""
+    asked = read_options(_given(spark, bucket, topic, options), streaming=False)
+    return asked, plan_read(asked)
+
+
+def exactly(plan: Plan) -> dict[str, str]:
+    """The options that ask for the offsets of a plan."""
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for each in plan.ranges:
+        starts.setdefault(each.topic, {})[str(each.partition)] = each.start
+        ends.setdefault(each.topic, {})[str(each.partition)] = each.end
+    return {"startingOffsets": json.dumps(starts), "endingOffsets": json.dumps(ends)}
 
 
 def register(spark: SparkSession) -> None:
@@ -161,14 +174,8 @@ def _moment(milliseconds: int) -> datetime:
 def _python_frame(spark: SparkSession, given: Mapping[str, str], plan: Plan) -> DataFrame:
     """The offsets of a plan through the Python source, which finds out anew which tier has them."""
     register(spark)
-    starts: dict[str, dict[str, int]] = {}
-    ends: dict[str, dict[str, int]] = {}
-    for each in plan.ranges:
-        starts.setdefault(each.topic, {})[str(each.partition)] = each.start
-        ends.setdefault(each.topic, {})[str(each.partition)] = each.end
-    options = {"startingOffsets": json.dumps(starts), "endingOffsets": json.dumps(ends)}
     given = {name: value for name, value in given.items() if name.lower() not in ("startingoffsets", "endingoffsets")}
-    return spark.read.format("tierlog").options(**{**given, **options}).load()
+    return spark.read.format("tierlog").options(**{**given, **exactly(plan)}).load()
 
 
 def _hot_part(plan: Plan) -> Plan:
@@ -204,6 +211,13 @@ def _listed_in_few_tasks(spark: SparkSession) -> Iterator[None]:
 def _literal(path: str) -> str:
     """A path in which no character is a pattern."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
+def _given(spark: SparkSession, bucket: str, topic: str, options: Mapping[str, Any]) -> dict[str, str]:
+    given = {"bucket": bucket, "subscribe": topic, **{name: _text(value) for name, value in options.items()}}
+    if "s3endpoint" not in {name.lower() for name in given}:
+        given["s3Endpoint"] = spark.conf.get("spark.hadoop.fs.s3a.endpoint", "") or ""
+    return given
 
 
 def _text(value: Any) -> str:

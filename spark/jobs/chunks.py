@@ -18,12 +18,13 @@ from typing import Any, Literal
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from hot_tier.errors import SettingsError, TierlogError
+from hot_tier.errors import SettingsError
+from spark.jobs.command import JobRefused
 
 TABLES = ("records", "undecodable")
 
 
-class ExportRefused(TierlogError):
+class ExportRefused(JobRefused):
     """What the target holds already contradicts this export."""
 
 
@@ -67,6 +68,8 @@ class Folder:
 
     def __init__(self, spark: SparkSession, url: str) -> None:
         self.url = url.rstrip("/")
+        if self.url.startswith("s3:"):
+            self.url = f"s3a{self.url[2:]}"
         self._jvm: Any = spark._jvm
         try:
             root = self._path("")

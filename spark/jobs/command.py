@@ -24,6 +24,10 @@ class JobFailed(TierlogError):
     """Spark gave up on the job."""
 
 
+class JobRefused(TierlogError):
+    """What is there contradicts what the job is asked to do."""
+
+
 def job_parser(name: str, what: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"tierlog spark {name}",
@@ -96,7 +100,7 @@ def run(
 
 
 def _start(given: argparse.Namespace, through_hadoop: bool, config: Mapping[str, str]) -> SparkSession:
-    in_s3 = given.bucket.startswith(("s3:", "s3a:"))
+    in_s3 = any(str(value).startswith(("s3:", "s3a:")) for value in vars(given).values())
     spark = session(
         f"tierlog {given.bucket}",
         s3=in_s3 and through_hadoop,
@@ -140,7 +144,7 @@ def exit_code(error: TierlogError) -> int:
             return 2
         case UnknownTopic() | UnknownPartition():
             return 3
-        case OffsetOutOfRange():
+        case OffsetOutOfRange() | JobRefused():
             return 4
         case _:
             return 5 if error.retriable else 1

@@ -11,7 +11,6 @@ A range is given by offsets or by times. Exporting it again puts the same rows i
 """
 
 import argparse
-import json
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -26,9 +25,9 @@ from hot_tier.errors import SettingsError
 from spark.jobs.chunks import TABLES, Chunk, Folder, replaced
 from spark.jobs.command import JobFailed, add_range, configured, job_parser, print_json, range_options, run
 from spark.jobs.values import Values, decode, read_schema
-from spark.options import ReadOptions, read_options
-from spark.plan import Plan, plan_read
-from spark.source import tierlog_read
+from spark.options import ReadOptions
+from spark.plan import Plan
+from spark.source import exactly, planned, tierlog_read
 
 _ABOUT: Final = ("topic", "partition", "offset", "timestamp", "key", "headers")
 
@@ -77,13 +76,10 @@ def export(
     """`options` are those of `tierlog_read` and say which rows."""
     if s3_endpoint:
         options["s3Endpoint"] = s3_endpoint
-    asked = read_options({**_texts(options), "bucket": bucket, "subscribe": topic}, streaming=False)
-    plan = plan_read(asked)
+    asked, plan = planned(spark, bucket, topic, **options)
     chunks = _chunks(asked, plan)
     target.check(topic, chunks)
-    # The ranges as they are now, also where the end was left open.
-    fixed = {**options, **_offsets(topic, plan)}
-    rows = tierlog_read(spark, bucket, topic, **fixed)
+    rows = tierlog_read(spark, bucket, topic, **{**options, **exactly(plan)})
     decoded = decode(spark, rows, values)
     try:
         counts = _write(spark, decoded, target)
@@ -129,24 +125,13 @@ def _chunks(asked: ReadOptions, plan: Plan) -> dict[int, Chunk]:
     return {each.partition: Chunk("times", asked.from_ms, asked.to_ms) for each in plan.ranges}
 
 
-def _offsets(topic: str, plan: Plan) -> dict[str, dict[str, dict[str, int]]]:
-    return {
-        "startingOffsets": {topic: {str(each.partition): each.start for each in plan.ranges}},
-        "endingOffsets": {topic: {str(each.partition): each.end for each in plan.ranges}},
-    }
-
-
-def _texts(options: Mapping[str, Any]) -> dict[str, str]:
-    return {name: json.dumps(each) if isinstance(each, Mapping) else str(each) for name, each in options.items()}
-
-
 class ParquetFolder:
     """A folder of Parquet files; `spark.jobs.chunks` says how it is laid out."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:
-        self.url = url.rstrip("/")
+        self._folder = Folder(spark, url)
+        self.url = self._folder.url
         self.partition_by: tuple[str, ...] = ("topic", "partition")
-        self._folder = Folder(spark, self.url)
         self._staging = ""
 
     def check(self, topic: str, chunks: Mapping[int, Chunk]) -> None:

@@ -67,7 +67,7 @@ class IcebergTarget:
             made = self._catalog.create_table_if_not_exists(name, wanted)
             with made.update_schema() as update:
                 update.union_by_name(wanted)
-            self._staged[table] = Folder(self._spark, f"{_hadoop(made.location())}/data/export-{token}")
+            self._staged[table] = Folder(self._spark, f"{made.location()}/data/export-{token}")
         return {table: folder.url for table, folder in self._staged.items()}
 
     def publish(self, topic: str, chunks: Mapping[int, Chunk]) -> None:
@@ -91,7 +91,7 @@ class IcebergTarget:
         del self._staged[name]
         try:
             with table.transaction() as transaction:
-                if table.current_snapshot() is not None:
+                if chunks and table.current_snapshot() is not None:
                     transaction.delete(rows_of(topic, chunks), snapshot_properties=about)
                 if files:
                     transaction.add_files(files, snapshot_properties=about, check_duplicate_files=False)
@@ -119,8 +119,3 @@ def rows_of(topic: str, chunks: Mapping[int, Chunk]) -> str:
 
 def _moment(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()
-
-
-def _hadoop(location: str) -> str:
-    """A table's folder as Hadoop's file systems name it."""
-    return f"s3a{location[2:]}" if location.startswith("s3:") else location

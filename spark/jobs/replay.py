@@ -15,8 +15,8 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -27,9 +27,8 @@ from pyspark.sql import functions as F
 from hot_tier.errors import SettingsError
 from spark.jobs.command import add_range, configured, job_parser, print_json, range_options, run
 from spark.jobs.replay_target import Progress, TargetTopic, TopicWriter
-from spark.options import read_options
-from spark.plan import Plan, plan_read
-from spark.source import tierlog_read
+from spark.plan import Plan, Range
+from spark.source import exactly, planned, tierlog_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +61,12 @@ def replay_to_topic(
         raise SettingsError(
             "speculation would send records twice", hint="submit it with --conf spark.speculation=false"
         )
-    chosen(tierlog_read(spark, bucket, topic, **options), where)  # A wrong expression is said before anything is noted.
+    _, plan = planned(spark, bucket, topic, **options)
+    # A wrong expression is said before anything is noted in the target.
+    chosen(tierlog_read(spark, bucket, topic, **{**options, **exactly(plan)}), where)
     progress = target.progress()
-    plan = plan_read(read_options({**_texts(options), "bucket": bucket, "subscribe": topic}, streaming=False))
-    rest = {**options, **_rest(topic, plan, progress)}
-    rows = chosen(tierlog_read(spark, bucket, topic, **rest), where)
+    rest = exactly(remaining(plan, progress))
+    rows = chosen(tierlog_read(spark, bucket, topic, **{**options, **rest}), where)
     last = max((each.partition for each in plan.ranges), default=0)
     columns = ("partition", "offset", F.unix_millis("timestamp"), "key", "value", "headers")
     shares = rows.select(*columns).repartitionById(last + 1, F.col("partition")).sortWithinPartitions("offset")
@@ -117,18 +117,13 @@ def chosen(rows: DataFrame, where: str | None) -> DataFrame:
     return rows if where is None else rows.where(where)
 
 
-def _rest(topic: str, plan: Plan, progress: Progress) -> dict[str, dict[str, dict[str, int]]]:
-    starts = {each.partition: max(each.start, progress.sent.get(each.partition, -1) + 1) for each in plan.ranges}
-    return {
-        "startingOffsets": {
-            topic: {str(each.partition): min(starts[each.partition], each.end) for each in plan.ranges}
-        },
-        "endingOffsets": {topic: {str(each.partition): each.end for each in plan.ranges}},
-    }
+def remaining(plan: Plan, progress: Progress) -> Plan:
+    """What follows the last record that the target has of each partition."""
 
+    def start(each: Range) -> int:
+        return min(each.end, max(each.start, progress.sent.get(each.partition, -1) + 1))
 
-def _texts(options: Mapping[str, Any]) -> dict[str, str]:
-    return {name: json.dumps(each) if isinstance(each, Mapping) else str(each) for name, each in options.items()}
+    return Plan(tuple(replace(each, start=start(each)) for each in plan.ranges))
 
 
 def parser() -> argparse.ArgumentParser:

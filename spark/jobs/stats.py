@@ -29,9 +29,9 @@ from spark.jobs.command import (
     show_bytes,
     show_time,
 )
-from spark.options import read_options, store_settings
-from spark.plan import Plan, plan_read, with_store
-from spark.source import tierlog_read
+from spark.options import store_settings
+from spark.plan import Plan, with_store
+from spark.source import exactly, planned, tierlog_read
 
 _PERCENTILES: Final = (0.5, 0.9, 0.99)
 _ACCURACY: Final = 10_000
@@ -130,10 +130,8 @@ def stats(
         options["s3Endpoint"] = s3_endpoint
     names = list(topics) or _all_topics(bucket, s3_endpoint)
     subscribed = ",".join(names)
-    rows = tierlog_read(spark, bucket, subscribed, **options)
-    # Read after the rows were planned: whatever they come from, it is in here.
-    given = {name: str(value) for name, value in options.items()}
-    plan = plan_read(read_options({**given, "bucket": bucket, "subscribe": subscribed}, streaming=False))
+    _, plan = planned(spark, bucket, subscribed, **options)
+    rows = tierlog_read(spark, bucket, subscribed, **{**options, **exactly(plan)})
     found = {name: TopicStats(name) for name in names}
     _add_volume(found, rows, plan)
     _add_keys(found, rows, top)

@@ -7,6 +7,7 @@
     plan        which archived segments, and which offsets of the hot tail, answer it
     pieces      what one task reads, and how
     gateway     the hot tail over HTTP
+    jobs        audit, stats, export, replay, compact, iceberg
 
 Imports of `cold_tier` and `hot_tier` only: an executor loads no part of the service.
 """

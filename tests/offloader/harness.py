@@ -45,7 +45,7 @@ class Archived:
 
     @property
     def layout(self) -> PartitionLayout:
-        return PartitionLayout(TOPIC, self.partition.topic.id, 0)
+        return PartitionLayout(TOPIC, self.running.node.image.topic(TOPIC).id, 0)
 
     async def produce(self, count: int, per_batch: int = 5) -> None:
         partition = self.partition

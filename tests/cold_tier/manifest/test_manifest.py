@@ -3,6 +3,7 @@
 import dataclasses
 import random
 import uuid
+from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 import pytest
@@ -18,6 +19,7 @@ from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.objects.memory import MemoryStore
 from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.store import Buffer
 
 LAYOUT = PartitionLayout("orders", UUID("0b0e9d6c-6a5f-4d9c-9f70-2c8f6f0a1b2c"), 3)
 
@@ -272,3 +274,42 @@ async def test_damage_is_told_from_absence(store: RetryingStore) -> None:
     await store.put(page, write_page(run(0, 20, 5)))
     with pytest.raises(CorruptManifest, match="not the one"):
         await Manifest(await newest(store), PageCache(store)).segment_at(5)
+
+
+class Interrupted(MemoryStore):
+    """Before the next manifest that is not there yet is put, somebody else gets in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before_next: Callable[[], Awaitable[None]] | None = None
+
+    async def put_if_absent(self, key: str, data: Buffer) -> bool:
+        between, self.before_next = self.before_next, None
+        if between is not None:
+            await between()
+        return await super().put_if_absent(key, data)
+
+
+@pytest.mark.parametrize("archived_before", [False, True])
+async def test_what_a_deposed_leader_publishes_at_the_last_moment_is_taken_over(archived_before: bool) -> None:
+    """It may drop local segments for it before it learns of its successor."""
+    inner = Interrupted()
+    store = RetryingStore(inner)
+    deposed = await take_over(store, 1)
+    if archived_before:
+        await deposed.append(run(0, 20, 10), now_ms=1)
+    late = run(deposed.current.end_offset, deposed.current.end_offset + 10, 10)
+
+    async def publish() -> None:
+        await deposed.append(late, now_ms=2)
+        assert await deposed.still_newest()
+
+    inner.before_next = publish
+    successor = await take_over(store, 2)
+    assert successor.current.tail[-1] == late[-1]
+    assert (await newest(store)) == successor.current
+    assert successor.current.version == Version(2, 1)
+    assert not await deposed.still_newest()
+    await deposed.append(run(late[-1].end_offset, late[-1].end_offset + 5, 5), now_ms=3)
+    again = await take_over(store, 2)
+    assert again.current == successor.current, "what comes later is nobody's"

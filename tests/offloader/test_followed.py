@@ -1,0 +1,157 @@
+"""Archived partitions at a follower: what it lets go of, whom it believes, how it reads what only the bucket has."""
+
+import dataclasses
+import os
+from contextlib import asynccontextmanager
+
+import orjson
+import pytest
+
+from cold_tier.cache import ColdReadSettings
+from cold_tier.errors import ArchiveNotLoaded
+from cold_tier.reader import ColdReader
+from gateway.fetch.reader import Archive, Reader
+from hot_tier.cluster.model import archived_key, encode, partition_key
+from hot_tier.cluster.store import Put
+from hot_tier.ids import NodeId, PartitionId
+from hot_tier.record.columns import decode_records
+from hot_tier.replication.replica import Replica
+from offloader.new_replica import ArchivedStart
+from tests.offloader.harness import TOPIC, Archived, archived_node
+
+OTHER = NodeId(5)
+HOUR_MS = 3_600_000
+
+
+class NoFetchers:
+    """Whoever leads is never asked."""
+
+    def follow(self, replica: Replica) -> None:
+        pass
+
+    unfollow = follow
+
+
+async def put(node: Archived, key: str, value: bytes) -> None:
+    revision = await node.running.node.store.transact([], [Put(key, value)])
+    await node.running.node.image.reached(revision)
+
+
+async def say_archived(node: Archived, end_offset: int, epoch: int) -> None:
+    """As the leader of this epoch records it."""
+    said = {"end_offset": end_offset, "log_start": 0, "leader_epoch": epoch, "uploading": None}
+    await put(node, archived_key(node.layout.topic_id, 0), orjson.dumps(said))
+
+
+@asynccontextmanager
+async def following(tmp_path, **config: str):
+    """A node that has archived its partition, and then follows broker 5 in the next epoch."""
+    settings = {"local.retention.ms": str(HOUR_MS), "file.delete.delay.ms": "0", **config}
+    async with archived_node(str(tmp_path), config=settings) as node:
+        await node.produce(200)
+        node.partition.log.flush()
+        await node.settle()
+        parts = node.running.node
+        parts.partitions._fetchers = NoFetchers()
+        topic = parts.image.topic(TOPIC)
+        state = parts.image.partition_states(topic)[0]
+        moved = dataclasses.replace(
+            state,
+            leader=OTHER,
+            leader_epoch=state.leader_epoch + 1,
+            isr=(OTHER, NodeId(0)),
+            replicas=(OTHER, NodeId(0)),
+        )
+        archived_end = node.catalog.get(node.layout).snapshot.end_offset
+        await put(node, partition_key(topic.id, PartitionId(0)), encode(moved))
+        [replica] = parts.partitions.replicas
+        yield node, replica, archived_end, moved.leader_epoch
+
+
+async def test_only_what_the_present_leader_has_archived_goes(tmp_path):
+    async with following(tmp_path) as (node, replica, archived_end, epoch):
+        node.clock.now_ms += 2 * HOUR_MS
+        assert replica.log.local_log_start_offset == 0
+        await node.offloader.round()
+        assert replica.log.local_log_start_offset == 0, "nobody has said it in this epoch"
+        await say_archived(node, archived_end, epoch - 1)
+        await node.offloader.round()
+        assert replica.log.local_log_start_offset == 0, "a deposed leader said it"
+        middle = replica.log.segments()[2].end_offset
+        await say_archived(node, middle, epoch)
+        await node.offloader.round()
+        assert (replica.log.local_log_start_offset, replica.log.log_start_offset) == (middle, 0)
+        await say_archived(node, archived_end, epoch)
+        await node.offloader.round()
+        assert replica.log.local_log_start_offset == archived_end
+
+
+async def test_what_is_not_known_to_be_committed_stays(tmp_path):
+    async with following(tmp_path) as (node, replica, archived_end, epoch):
+        node.clock.now_ms += 2 * HOUR_MS
+        replica.high_watermark = replica.log.segments()[1].end_offset
+        await say_archived(node, archived_end, epoch)
+        await node.offloader.round()
+        assert replica.log.local_log_start_offset == replica.high_watermark
+
+
+async def test_what_local_retention_keeps_stays(tmp_path):
+    async with following(tmp_path) as (node, replica, archived_end, epoch):
+        await say_archived(node, archived_end, epoch)
+        await node.offloader.round()
+        assert replica.log.local_log_start_offset == 0
+
+
+async def test_nothing_is_published_by_a_follower(tmp_path):
+    async with following(tmp_path) as (node, _replica, archived_end, epoch):
+        before = await node.keys()
+        node.clock.now_ms += 48 * HOUR_MS
+        await say_archived(node, archived_end, epoch)
+        await node.offloader.round()
+        await node.offloader.collect_garbage()
+        assert await node.keys() == before
+
+
+async def test_a_reader_here_gets_what_is_in_the_bucket(tmp_path):
+    async with following(tmp_path) as (node, replica, archived_end, epoch):
+        node.clock.now_ms += 2 * HOUR_MS
+        await say_archived(node, archived_end, epoch)
+        await node.offloader.round()
+        cold = ColdReader(node.store, ColdReadSettings())
+        reader = Reader(Archive(node.catalog, cold))
+        with pytest.raises(ArchiveNotLoaded):
+            await reader.read(replica, 0, 1000, 1)
+        await node.offloader.round()
+        fetched = await reader.read(replica, 0, 1000, 1)
+        assert decode_records(fetched.records)[0] == node.sent[0]
+        # Before objects that this manifest names can be gone, it is thrown away and asked for again.
+        node.clock.now_ms += HOUR_MS
+        await node.offloader.round()
+        with pytest.raises(ArchiveNotLoaded):
+            await reader.read(replica, 0, 1000, 1)
+        await node.offloader.round()
+        assert (await reader.read(replica, 0, 1000, 1)).records
+        await cold.close()
+
+
+async def test_a_replica_begins_where_the_archive_ends(tmp_path):
+    async with following(tmp_path) as (node, replica, archived_end, _epoch):
+        epochs = replica.log.epochs.entries()
+        replica.log.truncate_to(7, node.clock())
+        replica.high_watermark = 0
+        await ArchivedStart(node.store)(replica)
+        log = replica.log
+        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, archived_end, archived_end)
+        assert (replica.high_watermark, log.flushed_offset) == (archived_end, archived_end)
+        assert [entry for entry in epochs if entry[1] < archived_end] == log.epochs.entries()
+        names = [name for name in os.listdir(log.directory) if name.endswith(".log")]
+        assert names == [f"{archived_end:020d}.log"]
+
+
+async def test_a_log_whose_role_has_changed_is_left_alone(tmp_path):
+    async with following(tmp_path) as (node, replica, _archived_end, _epoch):
+        replica.log.truncate_to(7, node.clock())
+        end = replica.log.log_end_offset
+        replica.close(ArchiveNotLoaded("it leads now"))
+        await ArchivedStart(node.store)(replica)
+        assert replica.log.log_end_offset == end

@@ -169,6 +169,8 @@ class Broker:
         logs = LogManager(data_dir, settings.log, now_ms)
         await logs.open()
         parts.push_async_callback(logs.close)
+        if self.membership is not None:
+            await self._disown_damage(self.membership, image, logs)
         objects = open_store(bucket)
         parts.push_async_callback(objects.close)
         partitions = self._partitions(store, image, logs, objects)
@@ -242,6 +244,14 @@ class Broker:
             defaults=self.settings.topic,
             clock=steady_clock_ms,
         )
+
+    async def _disown_damage(self, membership: Membership, image: ClusterImage, logs: LogManager) -> None:
+        """What is damaged here and whole elsewhere is fetched again from the beginning."""
+        elsewhere = await membership.disown(logs.damaged | logs.cut, image)
+        for topic_id, partition in elsewhere & logs.damaged:
+            topic = image.find_topic_by_id(topic_id)
+            if topic is not None:
+                logs.delete_partition(topic.name, topic_id, partition)
 
     def _partitions(
         self, store: MetadataStore, image: ClusterImage, logs: LogManager, objects: RetryingStore

@@ -2,6 +2,7 @@
 
     prepare      before its logs are opened: the registration of its last process is gone, and it gives up what it can
                  no longer vouch for (`elections.restart`)
+    disown       once they are open: the same for logs in which recovery found damage
     register     once it can serve: `brokers/<node>` under a lease; from now on others count it as alive
     keep alive   the lease is renewed; if it is lost all the same (a long pause, etcd restored) it registers anew
     leave        its leaderships go to others, then its registration goes
@@ -16,7 +17,7 @@
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
@@ -32,7 +33,7 @@ from hot_tier.cluster.standalone import new_cluster_id
 from hot_tier.cluster.store import ABSENT, Compare, KeyValue, LeaseId, MetadataStore, Put, Revision
 from hot_tier.cluster.swaps import Swap, newest, swap_states
 from hot_tier.errors import DataLost, LeaseExpired, MetadataUnavailable, NodeIdTaken, TierlogError
-from hot_tier.ids import NodeId, PartitionId, TopicPartition
+from hot_tier.ids import NodeId, PartitionId, TopicId, TopicPartition
 from hot_tier.log.config import TopicConfig, parse_topic_config
 
 RETRY_S: Final = 0.1
@@ -102,6 +103,36 @@ class Membership:
         settled: set[str] = set()
         while swaps := await self._restarted(None if record is None else record[0], stopped_cleanly, settled):
             settled |= {swap.key for swap in await swap_states(self._store, swaps)}
+
+    async def disown(
+        self, partitions: Collection[tuple[TopicId, int]], image: ClusterImage
+    ) -> set[tuple[TopicId, int]]:
+        """Before `register`, for logs that recovery found damaged or had to cut: others in sync and alive have it all.
+
+        Those in whose in-sync set this broker is not now. Where nobody else is alive it stays: what it has is the most
+        that there is.
+        """
+        node = self.info.id
+        live = {broker.id for broker in image.brokers()} - {node}
+        gone: set[tuple[TopicId, int]] = set()
+        left = set(partitions)
+        while left:
+            swaps = []
+            for topic_id, partition in left:
+                key = model.partition_key(topic_id, partition)
+                item = await self._store.get(key)
+                if item is None:
+                    continue
+                state = model.decode_partition(key, item.value, item.revision)
+                if node not in state.isr:
+                    gone.add((topic_id, partition))
+                elif live.intersection(state.isr) and (without := restart(state, node, live, Kept.NOTHING)) is not None:
+                    swaps.append(Swap(topic_id, PartitionId(partition), without))
+            written = await swap_states(self._store, swaps)
+            await image.reached(newest(written))
+            gone |= {(swap.topic_id, int(swap.partition)) for swap in written}
+            left = {(swap.topic_id, int(swap.partition)) for swap in swaps} - gone
+        return gone
 
     async def _end_previous(self) -> None:
         """The lease of whoever registered under this number is gone when this returns."""

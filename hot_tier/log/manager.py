@@ -45,6 +45,10 @@ class LogManager:
         self.settings = settings
         self.recovered: list[Recovered] = []
         """What recovery found, if the last stop was not clean."""
+        self.cut: set[Key] = set()
+        """Logs whose unsynced end was cut off then."""
+        self.damaged: set[Key] = set()
+        """Logs that miss something which was synced."""
         self._data_dir = os.path.abspath(data_dir)
         self._clock = clock
         self._logs: dict[Key, PartitionLog] = {}
@@ -142,6 +146,10 @@ class LogManager:
         for key, recovered in zip(keys, self.recovered, strict=True):
             state = recovered.state
             self._found[key] = state
+            if recovered.damaged:
+                self.damaged.add(key)
+            elif recovered.cut_bytes:
+                self.cut.add(key)
             if state.segments:
                 active = state.segments[-1]
                 self.disk.recovery_points.put(key, RecoveryPoint(active.end_offset, active.base_offset, active.size))
@@ -149,6 +157,7 @@ class LogManager:
             if key not in self._found and point.offset > 0:
                 # Offsets that were given out are never given out again, whatever became of the files.
                 self._found[key] = LogState(start_offset=point.offset)
+                self.damaged.add(key)
                 _log.error("log directory is missing", topic_id=str(key[0]), partition=key[1], end_offset=point.offset)
         if keys:
             _log.info(

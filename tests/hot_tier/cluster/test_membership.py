@@ -179,6 +179,35 @@ async def test_a_power_cut_costs_the_unsynced_tail(
     await one.die()
 
 
+async def test_a_damaged_log_is_whole_elsewhere(store: SqliteStore, three: list[Member]) -> None:
+    await three[0].admin.create_topic("alone", assignment={0: [1]})
+    await three[0].admin.create_topic("behind", assignment={0: [2, 1]})
+    await write_state(three[0], "behind", isr=(NodeId(2),))
+    damaged = {(three[0].image.topic(name).id, 0) for name in ("t", "alone", "behind")}
+    await three[0].die()
+    again = Member(store, 1)
+    await again.membership.prepare(stopped_cleanly=False)
+    await again.image.open()
+    elsewhere = await again.membership.disown({*damaged, (model.new_topic_id(), 0)}, again.image)
+    assert elsewhere == {(again.image.topic(name).id, 0) for name in ("t", "behind")}
+    assert (again.state("t").leader, again.state("t").isr) == (2, (2, 3))
+    assert again.state("alone").isr == (1,)
+    await again.die()
+
+
+async def test_a_damaged_log_is_all_there_is_while_the_others_are_down(store: SqliteStore, three: list[Member]) -> None:
+    topic_id = three[0].image.topic("t").id
+    for member in three:
+        await member.die()
+        await store.revoke_lease(member.membership.lease)
+    again = Member(store, 1)
+    await again.membership.prepare(stopped_cleanly=False)
+    await again.image.open()
+    assert await again.membership.disown({(topic_id, 0)}, again.image) == set()
+    assert again.state("t").isr == (1, 2, 3)
+    await again.die()
+
+
 async def test_a_leader_cannot_count_on_a_process_that_is_gone(store: SqliteStore, three: list[Member]) -> None:
     """It heard from the old process of 3 that it has caught up; 3 is back on an empty disk before it writes that."""
     await write_state(three[0], isr=(NodeId(1), NodeId(2)))

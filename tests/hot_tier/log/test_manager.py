@@ -99,6 +99,24 @@ async def test_after_an_unclean_stop_logs_are_recovered(tmp_path: Path) -> None:
     await again.close()
 
 
+async def test_logs_that_lost_something_are_named(tmp_path: Path) -> None:
+    manager = await opened(tmp_path)
+    logs = {partition: manager.log("orders", TOPIC_ID, partition, TopicConfig()) for partition in range(4)}
+    for log in logs.values():
+        append(log, batch(b"synced"))
+        log.flush()
+        append(log, batch(b"not synced"))
+    os.close(manager._lock_fd)
+    files = {partition: next(Path(log.directory).glob("*.log")) for partition, log in logs.items()}
+    os.truncate(files[1], files[1].stat().st_size - 1)
+    os.truncate(files[2], 10)
+    shutil.rmtree(logs[3].directory)
+    again = await opened(tmp_path)
+    assert again.cut == {(TOPIC_ID, 1)}
+    assert again.damaged == {(TOPIC_ID, 2), (TOPIC_ID, 3)}
+    await again.close()
+
+
 async def test_two_brokers_cannot_share_a_directory(manager: LogManager, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="another broker"):
         await opened(tmp_path)

@@ -120,7 +120,7 @@ class Ambush:
     strike: "type[Fault]"
     for_ms: float
     everyone: bool
-    """All machines lose power with it."""
+    """All machines lose power with it; a cut is not to everyone but from the store alone, whose answers are lost."""
 
 
 EVENTS: Final = ("acks", "proposes", "grew", "shrank", "leads", "cuts", "registers", "counts", "drops")

@@ -58,6 +58,12 @@ class _CommitsAlone(Leadership):
 
 
 class _JoinsByOldProgress(Leadership):
+    def confirm(self, state: PartitionState) -> bool:
+        told = dict(self._followers)
+        moved = super().confirm(state)
+        self._followers = told
+        return moved
+
     def _joins(self, node: NodeId, now_ms: int, lag_max_ms: int, live: Mapping[NodeId, int]) -> bool:
         follower = self._followers.get(node)
         if follower is None or node not in live:
@@ -90,13 +96,6 @@ def _restart_trusting(
     return elections.restart(state, node, live, Kept.ALL)
 
 
-def _restart_forgetting_last(
-    state: PartitionState, node: NodeId, live: Collection[NodeId], kept: Kept
-) -> PartitionState | None:
-    alive = [member for member in state.isr if member in live]
-    return elections.restart(replace(state, isr=(*alive, node)) if node in state.isr else state, node, live, kept)
-
-
 def _remove_in_same_epoch(state: PartitionState, live: Collection[NodeId]) -> PartitionState | None:
     done = elections.advance_reassignment(state, live)
     kept = done is not None and done.leader == state.leader
@@ -127,7 +126,6 @@ MUTANTS: Final[Mapping[str, Rules]] = MappingProxyType(
         "anyone alive is elected": replace(RULES, elect=_elect_anyone),
         "a restarted leader goes on in its epoch": replace(RULES, restart=_restart_in_same_epoch),
         "a lost disk is trusted": replace(RULES, restart=_restart_trusting),
-        "a restarted broker forgets members that are down": replace(RULES, restart=_restart_forgetting_last),
         "a replica that leaves does not end the epoch": replace(RULES, advance=_remove_in_same_epoch),
         "histories are not compared": replace(RULES, diverging=_never_diverging),
         "a history that parts counts": replace(RULES, counts_diverging=True),

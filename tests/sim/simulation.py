@@ -230,9 +230,11 @@ class Simulation:
             return Kill(node, ambush.for_ms)
         if ambush.strike is Pause:
             return Pause(node, ambush.for_ms)
+        if ambush.everyone:
+            return Cut(((STORE, node),), 2 * ambush.for_ms)
         others = [STORE, *(other for other in self.nodes if other != node)]
-        back = [(other, node) for other in others]
-        return Cut(tuple(back if ambush.everyone else [*back, *((node, other) for other in others)]), 2 * ambush.for_ms)
+        links = [(node, other) for other in others] + [(other, node) for other in others]
+        return Cut(tuple(links), 2 * ambush.for_ms)
 
     def _would_be_too_much(self, fault: Fault) -> bool:
         """With `flush=os` a record is safe in the memory of several machines: not if the power of all of them goes.

@@ -1,4 +1,4 @@
-"""Archived partitions at a follower: what it lets go of, whom it believes, how it reads what only the bucket has."""
+"""Archived partitions at a follower: what it lets go of, whom it believes, how it reads what is only in the bucket."""
 
 import dataclasses
 import os

@@ -32,7 +32,7 @@ from gateway.kafka.protocol.messages.fetch import (
     PartitionData,
 )
 from hot_tier.cluster.model import BrokerInfo
-from hot_tier.errors import NotLeader, OffsetArchived, OffsetOutOfRange, TierlogError
+from hot_tier.errors import InvalidRequest, NotLeader, OffsetArchived, OffsetOutOfRange, TierlogError
 from hot_tier.ids import NodeId, Offset
 from hot_tier.log.reading import FileSlice
 from hot_tier.replication.partition import Partition, steady_ms
@@ -213,6 +213,8 @@ class ReplicaSession:
         followed.offset = followed.answer = None
         try:
             partition = self._partition(topic_id, asked.partition)
+            if asked.current_leader_epoch < 0:
+                raise InvalidRequest("a follower says in which leader epoch it follows", where=str(partition.tp))
             partition.check_leader_epoch(asked.current_leader_epoch)
             followed.watch(partition)
             followed.leader_epoch = asked.current_leader_epoch

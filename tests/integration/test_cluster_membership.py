@@ -100,6 +100,27 @@ def test_the_controller_is_killed_and_comes_back_on_an_empty_disk(brokers: Broke
 
 
 @pytest.mark.timeout(180)
+def test_a_log_that_lost_synced_records_is_filled_again_before_it_counts(brokers: Brokers) -> None:
+    """Its broker is the preferred leader: trusted, it would lead, and the others would cut what it lacks."""
+    make_topic(brokers, "torn", partitions=1, replication_factor=3)
+    produce(brokers, "torn", 1_000)
+    (before,) = partitions(brokers, "torn", 1)
+    torn = before["replicas"][0]
+    other = next(node for node in (1, 2, 3) if node != torn)
+    brokers[torn].kill()
+    (log,) = (brokers[torn].data_dir / "logs").glob("torn.*/0/*.log")
+    size = log.stat().st_size
+    with log.open("r+b") as file:
+        file.truncate(size // 2)
+    brokers[torn].start()
+    until(lambda: sorted(partitions(brokers, "torn", other)[0]["isr"]) == [1, 2, 3], "it has caught up")
+    assert partitions(brokers, "torn", other)[0]["high_watermark"] == 1_000
+    copies = [next((brokers[node].data_dir / "logs").glob("torn.*/0/*.log")).read_bytes() for node in (1, 2, 3)]
+    assert copies[0] == copies[1] == copies[2]
+    assert len(copies[0]) == size
+
+
+@pytest.mark.timeout(180)
 def test_a_disk_that_alone_held_records_is_asked_for(brokers: Brokers) -> None:
     with Client(brokers[1].url) as client:
         client.post(path("topics"), {"name": "single", "partitions": 6, "replication_factor": 1})

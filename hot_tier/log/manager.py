@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from secrets import token_hex
 
 import structlog
 
@@ -231,7 +232,8 @@ class LogManager:
         self.disk.recovery_points.remove(key)
         directory = names.topic_directory(topic, topic_id)
         path = os.path.join(self.disk.logs_directory, directory, names.partition_directory(partition))
-        doomed = os.path.join(self.disk.logs_directory, f"{topic_id}-{partition}{names.DELETED}")
+        # It may come back and go again before the bytes of its last life are gone.
+        doomed = os.path.join(self.disk.logs_directory, f"{topic_id}-{partition}-{token_hex(8)}{names.DELETED}")
         try:
             os.rename(path, doomed)
         except FileNotFoundError:

@@ -2,6 +2,7 @@ import asyncio
 import errno
 import os
 import shutil
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -249,3 +250,23 @@ async def test_offsets_of_lost_files_are_not_given_out_again(tmp_path: Path, los
     with pytest.raises(OffsetOutOfRange):
         found.locate(0, 100, 4)
     await again.close()
+
+
+async def test_a_partition_may_come_and_go_faster_than_its_bytes(tmp_path: Path) -> None:
+    """Moved away and back and away again while every thread is busy: nothing of an earlier life is there in the next."""
+    manager = await opened(tmp_path)
+    free = threading.Event()
+    for _ in range(SETTINGS.recovery_threads + 2):
+        manager._workers.submit(free.wait)
+    try:
+        for round_ in range(3):
+            log = manager.log("orders", TOPIC_ID, 0, TopicConfig())
+            assert log.log_end_offset == 0
+            append(log, batch(b"life %d" % round_))
+            log.flush()
+            assert await values(manager) == [b"life %d" % round_]
+            manager.delete_partition("orders", TOPIC_ID, 0)
+    finally:
+        free.set()
+        await manager.close()
+    assert [name for name in os.listdir(manager.disk.logs_directory) if name.endswith(".deleted")] == []

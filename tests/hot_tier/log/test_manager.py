@@ -253,7 +253,7 @@ async def test_offsets_of_lost_files_are_not_given_out_again(tmp_path: Path, los
 
 
 async def test_a_partition_may_come_and_go_faster_than_its_bytes(tmp_path: Path) -> None:
-    """Moved away and back and away again while every thread is busy: nothing of an earlier life is there in the next."""
+    """Moved away and back and away again while every thread is busy: nothing of one life is there in the next."""
     manager = await opened(tmp_path)
     free = threading.Event()
     for _ in range(SETTINGS.recovery_threads + 2):

@@ -137,8 +137,11 @@ class PartitionTable:
                 held = opened or tp in self._partitions or tp in self._replicas
                 if held or len(state.replicas) > 1:
                     self._assume(topic, tp, state, held)
-            except TierlogError as error:
+            except (TierlogError, OSError) as error:
                 _log.warning("partition not opened", topic=topic.name, partition=index, error=str(error))
+            except Exception:
+                # A lost broker's partitions come many at a time: one must not keep the others from being served.
+                _log.exception("partition not opened", topic=topic.name, partition=index)
 
     def _assume(self, topic: Topic, tp: TopicPartition, state: PartitionState, held: bool) -> None:
         """`held`: this node may have a log of it."""

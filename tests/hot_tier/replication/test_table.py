@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -20,9 +21,10 @@ from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.standalone import take_over
 from hot_tier.cluster.store import Delete, Put
 from hot_tier.errors import InvalidConfig, NotLeader, UnknownPartition, UnknownTopic
-from hot_tier.ids import NodeId, Offset, PartitionId, TopicPartition
+from hot_tier.ids import LeaderEpoch, NodeId, Offset, PartitionId, TopicPartition
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.manager import LogManager
+from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.settings import LogSettings
 from hot_tier.record.batch import read_header
 from hot_tier.record.records import NewRecord, encode_records
@@ -277,7 +279,7 @@ async def test_a_partition_that_another_broker_leads_is_let_go(node: OneNode) ->
     async def lead(leader: int) -> None:
         held = node.image.partition_state(tp)
         state = model.PartitionState(
-            NodeId(leader), model.LeaderEpoch(held.leader_epoch + 1), (NodeId(leader),), (NodeId(leader),)
+            NodeId(leader), LeaderEpoch(held.leader_epoch + 1), (NodeId(leader),), (NodeId(leader),)
         )
         revision = await node.store.transact([], [Put(model.partition_key(topic.id, 0), model.encode(state))])
         assert revision is not None
@@ -304,6 +306,34 @@ async def test_a_new_epoch_of_the_same_leader_keeps_the_partition(node: OneNode)
     await node.image.reached(revision)
     assert node.table.get("t", 0) is partition
     assert partition.leader_epoch == 1
+
+
+async def test_one_partition_that_cannot_be_opened_does_not_keep_the_others_from_it(
+    node: OneNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is lost hands over many partitions in one transaction."""
+    topic = await node.admin.create_topic("t", 3)
+
+    async def lead(leader: NodeId, epoch: int) -> None:
+        state = model.PartitionState(leader, LeaderEpoch(epoch), (leader,), (leader, NodeId(5)))
+        puts = [Put(model.partition_key(topic.id, index), model.encode(state)) for index in range(3)]
+        revision = await node.store.transact([], puts)
+        assert revision is not None
+        await node.image.reached(revision)
+
+    await lead(NodeId(5), 1)
+    open_log = node.logs.log
+
+    def fails(name: str, topic_id: UUID, partition: int, config: TopicConfig) -> PartitionLog:
+        if partition == 1:
+            raise OSError(24, "too many open files")
+        return open_log(name, topic_id, partition, config)
+
+    monkeypatch.setattr(node.logs, "log", fails)
+    await lead(ME, 2)
+    assert [node.table.find("t", index) is not None for index in range(3)] == [True, False, True]
+    monkeypatch.undo()
+    assert await node.produce("t", 1) == 1, "it is opened when it is asked for"
 
 
 async def test_four_thousand_partitions_come_back_within_seconds(start: Start) -> None:

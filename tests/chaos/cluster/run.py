@@ -18,6 +18,7 @@ from .replicas import stored_partitions
 from .witness import EndReader, PinnedSender
 
 NODES = (1, 2, 3)
+PARTITIONS = 3
 QUICK = ("groups.initial_rebalance_delay_ms=0", "groups.offsets_topic_partitions=4")
 CONFIG = {"min.insync.replicas": "2", "segment.bytes": "1048576"}
 DISK_MEGABYTES = 256
@@ -37,34 +38,44 @@ class ClusterRun:
         self.cluster, self.seed = cluster, seed
         self._directory, self._network, self._disks = directory, network, disks
 
-    def through(self, plan: Schedule, *, rate: int = 100, config: dict[str, str] | None = None) -> list[Scenario]:
+    def through(self, plan: Schedule, **load) -> list[Scenario]:
         print(f"{len(plan)} rounds:\n{shown(plan)}")
-        bootstrap, source = self.cluster.bootstrap, random.Random(self.seed)
-        common = {"partitions": 3, "replicas": 3, "config": CONFIG | (config or {}), "rate": rate}
+        with self.under_load(**load) as (runs, injector):
+            for number, round_ in enumerate(plan):
+                runs[0].wait_for_service(number)
+                injector.carry_out(round_)
+        return runs
+
+    @contextmanager
+    def under_load(
+        self, *, rate: int = 100, config: dict[str, str] | None = None
+    ) -> Iterator[tuple[list[Scenario], Injector]]:
+        """Producers and consumers, with all acks and with one. When the block ends, all is waited for and judged."""
+        source = random.Random(self.seed)
         with ExitStack() as running:
-            strong, weak = (
+            runs = [
                 Scenario(
-                    bootstrap,
+                    self.cluster.bootstrap,
                     self._directory,
                     seed=source.randrange(1, 1 << 30),
                     producers=producers,
-                    consumers=2,
+                    partitions=PARTITIONS,
+                    replicas=len(NODES),
+                    config=CONFIG | (config or {}),
+                    rate=rate,
                     acks=acks,
                     checks=checks,
-                    **common,
                 )
                 for acks, checks, producers in (("all", WITH_ALL_ACKS, 3), ("1", WITH_ONE_ACK, 1))
-            )
+            ]
             for node, broker in self.cluster.brokers.items():
-                strong.watch(
-                    *(kind(node, broker, strong.topic, 3, strong.history) for kind in (PinnedSender, EndReader))
-                )
-                weak.watch(EndReader(node, broker, weak.topic, 3, weak.history))
-            runs = [running.enter_context(scenario) for scenario in (strong, weak)]
-            injector = Injector(self.cluster, strong.topic, network=self._network, disks=self._disks)
-            for number, round_ in enumerate(plan):
-                strong.wait_for_service(number)
-                injector.carry_out(round_)
+                runs[0].watch(PinnedSender(node, broker, runs[0].topic, PARTITIONS, runs[0].history))
+                for run in runs:
+                    run.watch(EndReader(node, broker, run.topic, PARTITIONS, run.history))
+            for run in runs:
+                running.enter_context(run)
+            runs[0].wait_for_acks()
+            yield runs, Injector(self.cluster, runs[0].topic, network=self._network, disks=self._disks)
             for run in runs:
                 run.wait_for_acks()
                 run.wait_for_reads()
@@ -76,7 +87,6 @@ class ClusterRun:
             for node, broker in self.cluster.brokers.items():
                 run.history.stored[node] = stored_partitions(broker.data_dir, run.topic)
             run.judge()
-        return runs
 
 
 @contextmanager
@@ -110,6 +120,8 @@ def started(
         yield ClusterRun(cluster.start(), directory, seed, network, disks)
 
 
-def run_schedule(directory: Path, kinds: Sequence[Kind], rounds: int, **options) -> list[Scenario]:
+def run_schedule(
+    directory: Path, kinds: Sequence[Kind], rounds: int, config: dict[str, str] | None = None, **options
+) -> list[Scenario]:
     with started(directory, kinds, **options) as run:
-        return run.through(schedule(run.seed, kinds, rounds))
+        return run.through(schedule(run.seed, kinds, rounds), config=config)

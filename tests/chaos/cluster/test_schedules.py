@@ -64,7 +64,8 @@ def test_power_and_processes(tmp_path, number):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(2))
 def test_full_disks(tmp_path, number):
-    run_schedule(tmp_path, (*PROCESSES, Kind.DISK_FULL, Kind.DISK_FULL), rounds=5)
+    kinds = (*PROCESSES, Kind.DISK_FULL, Kind.DISK_FULL)
+    run_schedule(tmp_path, kinds, rounds=5, settings=("log.min_free_bytes=4194304",))
 
 
 @only_tierlog

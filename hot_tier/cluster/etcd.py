@@ -1,6 +1,7 @@
 """The metadata store of a cluster, in etcd, under a key prefix: several clusters can share one etcd.
 
-Each call is one request (`hot_tier.cluster.etcd_client`), each watch one stream (`hot_tier.cluster.etcd_watch`).
+Each call is one request (`hot_tier.cluster.etcd_client`), a long range several; each watch is one stream
+(`hot_tier.cluster.etcd_watch`).
 Revisions are etcd's own and grow with everything that is written to it, by whomever.
 """
 
@@ -24,9 +25,10 @@ from hot_tier.cluster.store import (
     Revision,
     check_transaction,
 )
-from hot_tier.errors import LeaseExpired
+from hot_tier.errors import LeaseExpired, MetadataCompacted
 
 DEFAULT_PREFIX: Final = "/tierlog/"
+PAGE_KEYS: Final = 1000
 
 
 class EtcdStore:
@@ -60,7 +62,19 @@ class EtcdStore:
         return items[0] if items else None
 
     async def range(self, prefix: str) -> Range:
-        return await self._read(wire.range_body(self._prefix + prefix))
+        """In pages, all as of the first one's revision: etcd is silent until it has put a whole answer together."""
+        prefix = self._prefix + prefix
+        while True:
+            first = page = await self._read(wire.range_body(prefix, PAGE_KEYS))
+            items = list(first.items)
+            try:
+                while page.more:
+                    last_key = self._prefix + items[-1].key
+                    page = await self._read(wire.next_body(prefix, PAGE_KEYS, last_key, first.revision))
+                    items += page.items
+            except MetadataCompacted:
+                continue
+            return Range(tuple(items), first.revision)
 
     async def transact(self, compares: Sequence[Compare], writes: Sequence[Put | Delete]) -> Revision | None:
         check_transaction(compares, writes)
@@ -96,5 +110,5 @@ class EtcdStore:
         for watch in tuple(self._watches):
             watch.close()
 
-    async def _read(self, body: wire.Document) -> Range:
-        return await self._client.call("/v3/kv/range", body, partial(wire.read_range, self._prefix))
+    async def _read(self, body: wire.Document) -> wire.Page:
+        return await self._client.call("/v3/kv/range", body, partial(wire.read_page, self._prefix))

@@ -24,7 +24,7 @@ import orjson
 from hot_tier.cluster import etcd_wire as wire
 from hot_tier.cluster.etcd_wire import EtcdError, Garbled, Verdict
 from hot_tier.cluster.store import Revision
-from hot_tier.errors import LeaseExpired, MetadataAnswerLost, MetadataUnavailable
+from hot_tier.errors import LeaseExpired, MetadataAnswerLost, MetadataCompacted, MetadataUnavailable
 
 OPERATION_S: Final = 5.0
 SILENCE_S: Final = 1.0
@@ -119,7 +119,7 @@ class EtcdClient:
     async def stream(self, endpoint: str, path: str, body: Mapping[str, Any]) -> AsyncIterator[aiohttp.StreamReader]:
         """An answer that goes on; its messages are lines of any length. Only its beginning has a deadline."""
         try:
-            async with asyncio.timeout(SILENCE_S) as beginning:
+            async with asyncio.timeout(OPERATION_S) as beginning:
                 async with self._post(endpoint, path, orjson.dumps(body), None, None) as response:
                     beginning.reschedule(None)
                     yield response.content
@@ -170,6 +170,8 @@ class EtcdClient:
         match error.verdict:
             case Verdict.LEASE_GONE:
                 raise LeaseExpired("the lease is gone", where=endpoint)
+            case Verdict.COMPACTED:
+                raise MetadataCompacted(error.message, where=endpoint)
             case Verdict.REFUSED:
                 raise MetadataUnavailable(f"etcd refuses: {error.message}", where=endpoint, hint=error.hint)
             case Verdict.TOKEN_EXPIRED:

@@ -78,7 +78,7 @@ class EtcdWatch:
             )
         body = wire.watch_body(self._prefix, self._seen + 1)
         async with self._client.stream(endpoint, "/v3/watch", body) as content:
-            events: list[Event] = []
+            events: tuple[Event, ...] = ()
             async for line in self._lines(endpoint, content):
                 try:
                     message = wire.read_watch(self._store_prefix, wire.parse(line))
@@ -94,11 +94,12 @@ class EtcdWatch:
                     denied = "permission denied" in message.reason
                     raise EtcdError(wire.PERMISSION_DENIED if denied else wire.UNKNOWN, message.reason)
                 self._failures = 0
-                events += message.events
-                if not message.fragment:
-                    for batch in wire.by_transaction(events):
-                        yield batch
-                    events = []
+                batches = list(wire.by_transaction((*events, *message.events)))
+                # The last transaction in a fragment may go on in the next one. The others are delivered now: a long
+                # history must not begin anew with each lost connection.
+                events = batches.pop() if message.fragment and batches else ()
+                for batch in batches:
+                    yield batch
 
     async def _lines(self, endpoint: str, content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
         """Split here, because the stream's own `readline` refuses lines over its buffer size."""

@@ -7,16 +7,17 @@ message in `result`, and an error in the middle of it in `error`.
 An answer that is none of etcd's raises `Garbled`. The caller decides what that means for its request.
 """
 
-from base64 import b64decode, b64encode
+from base64 import b64encode
+from binascii import a2b_base64
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
-from hot_tier.cluster.store import Compare, Delete, Event, KeyValue, LeaseId, Put, Range, Revision
+from hot_tier.cluster.store import Compare, Delete, Event, KeyValue, LeaseId, Put, Revision
 
 Document = dict[str, Any]
 
@@ -28,8 +29,14 @@ class Garbled(Exception):
 # Requests
 
 
-def range_body(prefix: str) -> Document:
-    return {"key": _text(prefix), "range_end": _text(_prefix_end(prefix))}
+def range_body(prefix: str, keys: int) -> Document:
+    """The first keys of a prefix, so many at most."""
+    return {"key": _text(prefix), "range_end": _text(_prefix_end(prefix)), "limit": str(keys)}
+
+
+def next_body(prefix: str, keys: int, last_key: str, revision: Revision) -> Document:
+    """Those after `last_key`, as of the revision at which the first were read."""
+    return {**range_body(prefix, keys), "key": _text(last_key + "\0"), "revision": str(revision)}
 
 
 def get_body(key: str) -> Document:
@@ -59,7 +66,8 @@ def transaction_body(prefix: str, compares: Sequence[Compare], writes: Sequence[
 
 def watch_body(prefix: str, start: int) -> Document:
     """`fragment` has etcd split what would be one message of any size."""
-    return {"create_request": {**range_body(prefix), "start_revision": str(start), "fragment": True}}
+    keys = {"key": _text(prefix), "range_end": _text(_prefix_end(prefix))}
+    return {"create_request": {**keys, "start_revision": str(start), "fragment": True}}
 
 
 def _write(prefix: str, write: Put | Delete) -> Document:
@@ -111,7 +119,14 @@ def read_revision(document: Document) -> Revision:
         raise Garbled(f"an answer without a revision: {str(document)[:80]}") from error
 
 
-def read_range(prefix: str, document: Document) -> Range:
+class Page(NamedTuple):
+    items: tuple[KeyValue, ...]
+    revision: Revision
+    """The store's when it was read, also of a page as of an older one."""
+    more: bool
+
+
+def read_page(prefix: str, document: Document) -> Page:
     """Keys without `prefix`, which is the store's own."""
     try:
         items = tuple(
@@ -120,7 +135,7 @@ def read_range(prefix: str, document: Document) -> Range:
         )
     except _MALFORMED as error:
         raise Garbled(f"a range that is none: {error!r}") from error
-    return Range(items, read_revision(document))
+    return Page(items, read_revision(document), bool(items) and document.get("more") is True)
 
 
 def read_transaction(document: Document) -> Revision | None:
@@ -179,11 +194,11 @@ def _event(event: Document, prefix: str) -> Event:
 
 
 def _key(item: Document, prefix: str) -> str:
-    return b64decode(item["key"], validate=True).decode().removeprefix(prefix)
+    return a2b_base64(item["key"], strict_mode=True).decode().removeprefix(prefix)
 
 
 def _value(item: Document) -> bytes:
-    return b64decode(item.get("value", ""), validate=True)
+    return a2b_base64(item.get("value", ""), strict_mode=True)
 
 
 # Failures: gRPC's codes, and what they say about a write that met them
@@ -204,6 +219,8 @@ _REFUSALS: Final = frozenset(
 
 class Verdict(Enum):
     LEASE_GONE = auto()
+    COMPACTED = auto()
+    """A read of the past that is no longer kept."""
     TOKEN_EXPIRED = auto()
     """Not done; authenticate and try again."""
     BUSY = auto()
@@ -224,6 +241,8 @@ class EtcdError(Exception):
     def verdict(self) -> Verdict:
         if self.code == NOT_FOUND and "lease not found" in self.message:
             return Verdict.LEASE_GONE
+        if self.code == OUT_OF_RANGE and "compacted" in self.message:
+            return Verdict.COMPACTED
         # A token made before users or roles were changed is told by its text alone.
         if self.code == UNAUTHENTICATED or "revision in header is old" in self.message:
             return Verdict.TOKEN_EXPIRED

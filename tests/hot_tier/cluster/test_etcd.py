@@ -7,7 +7,7 @@ from typing import Self
 
 import pytest
 
-from hot_tier.cluster import etcd_client
+from hot_tier.cluster import etcd, etcd_client
 from hot_tier.cluster.etcd import EtcdStore
 from hot_tier.cluster.store import ABSENT, Compare, Event, MetadataStore, Put, Revision
 from hot_tier.errors import MetadataAnswerLost, MetadataCompacted, MetadataUnavailable
@@ -155,6 +155,38 @@ async def test_clusters_share_an_etcd_without_seeing_each_other(one: EtcdCluster
         assert [item.value for item in (await b.range("")).items] == [b"of b"]
         assert [item.value for item in (await inner.range("")).items] == [b"inner"]
         assert await anext(b.watch("", start)) == (Event("x", b"of b", last),)
+
+
+# Long ranges
+
+
+async def test_a_range_of_many_pages_is_of_one_moment(one: EtcdCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while that moment is written over and its history is dropped."""
+    monkeypatch.setattr(etcd, "PAGE_KEYS", 3)
+    async with opened(*endpoints_of(one)) as store:
+        writes = 0
+
+        async def write() -> None:
+            nonlocal writes
+            while True:
+                value = str(writes).encode()
+                last = await store.transact([], [Put(f"k{i}", value) for i in range(10)])
+                writes += 1
+                if writes % 5 == 0 and last is not None:
+                    await asyncio.to_thread(one.compact, last)
+
+        before = await put(store, "j", b"")
+        writing = asyncio.ensure_future(write())
+        try:
+            await until(lambda: writes > 0)
+            for _ in range(30):
+                found = await store.range("k")
+                assert [item.key for item in found.items] == [f"k{i}" for i in range(10)]
+                assert len({(item.value, item.revision) for item in found.items}) == 1
+                assert before < found.items[0].revision <= found.revision
+        finally:
+            await stop(writing)
+        assert writes > 30
 
 
 # Members that go

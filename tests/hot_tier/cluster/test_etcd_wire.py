@@ -16,7 +16,7 @@ READERS = [
     wire.read_transaction,
     wire.read_lease,
     wire.read_kept_alive,
-    lambda document: wire.read_range("/t/", document),
+    lambda document: wire.read_page("/t/", document),
     lambda document: wire.read_watch("/t/", document),
 ]
 
@@ -49,6 +49,7 @@ def test_any_bytes_are_an_answer_or_garbled(data: bytes) -> None:
     ("code", "message", "verdict"),
     [
         (5, "etcdserver: requested lease not found", Verdict.LEASE_GONE),
+        (11, "etcdserver: mvcc: required revision has been compacted", Verdict.COMPACTED),
         (16, "etcdserver: invalid auth token", Verdict.TOKEN_EXPIRED),
         (3, "etcdserver: revision in header is old", Verdict.TOKEN_EXPIRED),
         (3, "etcdserver: authentication failed, invalid user ID or password", Verdict.REFUSED),

@@ -26,8 +26,9 @@ from gateway.coordinators.shard import Shard
 from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.model import BrokerInfo, Topic
-from hot_tier.errors import TierlogError, TopicExists
-from hot_tier.ids import LeaderEpoch, NodeId, PartitionId, TopicPartition
+from hot_tier.errors import NotEnoughReplicasAfterAppend, TierlogError, TopicExists
+from hot_tier.ids import LeaderEpoch, NodeId, Offset, PartitionId, TopicPartition
+from hot_tier.replication.partition import Partition
 from hot_tier.replication.table import PartitionTable
 
 LOADS_AT_ONCE: Final = 4
@@ -196,9 +197,7 @@ class Shards:
         try:
             partition = self._find_partition(PartitionId(shard.number))
             end_offset = partition.log.log_end_offset
-            committed = partition.when_committed(end_offset)
-            if committed is not None:
-                await committed
+            await _committed(partition, end_offset)
             async with self._load_slots:
                 groups = await load(partition.log, end_offset)
         except TierlogError as error:
@@ -214,6 +213,16 @@ class Shards:
 
     def _unload(self, number: int) -> None:
         self._unloaded(self._shards.pop(number))
+
+
+async def _committed(partition: Partition, end_offset: Offset) -> None:
+    """By however few replicas: what they have, the next leader has."""
+    try:
+        committed = partition.when_committed(end_offset)
+        if committed is not None:
+            await committed
+    except NotEnoughReplicasAfterAppend:
+        pass
 
 
 def check_group_id(group_id: str, *, may_be_empty: bool = False) -> None:

@@ -30,7 +30,7 @@ class Api:
         self.settings = settings
         self.kafka = kafka
         self.bodies = BodyReader(settings.body_timeout_ms, settings.max_buffered_bytes)
-        self.producer = Producer(node)
+        self.producer = Producer(node, settings.produce_timeout_ms)
         self.peers = Peers(node)
         self.view = ClusterView(node, self.peers)
         self.dead_letters = DeadLetters(

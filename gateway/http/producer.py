@@ -19,7 +19,14 @@ from gateway.http.partitioner import StickySpread, partition_for_key
 from gateway.node import Node
 from gateway.off_loop import off_loop
 from hot_tier.cluster.model import Topic
-from hot_tier.errors import BatchTooLarge, InvalidRecord, NotLeader, OutcomeUnknown, TierlogError
+from hot_tier.errors import (
+    BatchTooLarge,
+    InvalidRecord,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    OutcomeUnknown,
+    TierlogError,
+)
 from hot_tier.ids import Offset, PartitionId
 from hot_tier.record.batch import HEADER_BYTES
 from hot_tier.record.columns import HEADERS_TYPE, RecordColumns, encode_batch
@@ -73,8 +80,9 @@ def record_bytes(record: NewRecord) -> int:
 
 
 class Producer:
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, timeout_ms: int) -> None:
         self._node = node
+        self._timeout_s = timeout_ms / 1000
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._spread = StickySpread(self._is_open)
         self._loop = asyncio.get_running_loop()
@@ -101,8 +109,12 @@ class Producer:
         index = len(batch.records)
         batch.records.append(record)
         batch.size += size
-        # Shielded: one caller that gives up must not cancel the others' answer.
-        outcome = (await asyncio.shield(batch.answered))[index]
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                # Shielded: one caller that gives up must not cancel the others' answer.
+                outcome = (await asyncio.shield(batch.answered))[index]
+        except TimeoutError:
+            raise self._not_in_time(lane.partition) from None
         if isinstance(outcome, TierlogError):
             raise outcome.with_traceback(None)
         return outcome
@@ -122,11 +134,17 @@ class Producer:
                 ends.append(end)
         try:
             if ends and (committed := target.when_committed(ends[-1])) is not None:
-                await committed
-        except TierlogError as error:
-            failure = _not_committed(error)
+                async with asyncio.timeout(self._timeout_s):
+                    await committed
+        except (TierlogError, TimeoutError) as error:
+            failure = _not_committed(error) if isinstance(error, TierlogError) else self._not_in_time(target)
             return [failure if isinstance(outcome, Stored) else outcome for outcome in outcomes]
         return outcomes
+
+    def _not_in_time(self, partition: Partition) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"written, and after {self._timeout_s:g} s not stored by every in-sync replica", where=str(partition.tp)
+        )
 
     def _lane(self, partition: Partition) -> _Lane:
         lane = self._lanes.get(partition.tp)
@@ -225,10 +243,10 @@ class Producer:
 
 
 def _not_committed(error: TierlogError) -> TierlogError:
-    """Of what is written here. If another broker leads now, it decides whether that is there."""
-    if not isinstance(error, NotLeader):
+    """Of what is written here. A broker that took over decides whether it is there; too few replicas may lose it."""
+    if not isinstance(error, NotLeader | NotEnoughReplicasAfterAppend):
         return error
-    return OutcomeUnknown(f"written, and then another broker took over: {error.what}", where=error.where)
+    return OutcomeUnknown(f"written, but {error.what}", where=error.where)
 
 
 def _encode(records: Sequence[NewRecord]) -> bytearray:

@@ -58,6 +58,12 @@ class HttpSettings:
             "proxies take an unanswered request for lost."
         },
     )
+    produce_timeout_ms: int = field(
+        default=30_000,
+        metadata={
+            "doc": "A message that its in-sync replicas have not stored after so long is answered 503: it may yet be."
+        },
+    )
     max_deliveries: int = field(
         default=5,
         metadata={
@@ -92,6 +98,7 @@ class HttpSettings:
             "max_read_limit",
             "read_max_bytes",
             "max_wait_ms",
+            "produce_timeout_ms",
         ):
             if getattr(self, name) < 1:
                 raise SettingsError(f"http.{name} is {getattr(self, name)}", hint="it is at least 1")

@@ -1,0 +1,80 @@
+"""A message that is written and not committed: its sender is told that nobody knows, never that it failed."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hot_tier.cluster.model import encode, partition_key
+from hot_tier.cluster.store import Put
+from hot_tier.ids import NodeId, PartitionId
+from tests.gateway.http.conftest import Reply, Serve, Served, until
+
+OTHER = NodeId(5)
+
+
+async def change(served: Served, **changes: Any) -> None:
+    """The state of the partition as somebody else writes it; broker 5 never fetches."""
+    image = served.node.image
+    topic = image.topic("orders")
+    [state] = image.partition_states(topic)
+    key = partition_key(topic.id, PartitionId(0))
+    revision = await served.node.store.transact([], [Put(key, encode(replace(state, **changes)))])
+    assert revision is not None
+    await image.reached(revision)
+
+
+def post(served: Served, many: bool) -> Any:
+    if many:
+        return served.post("/api/v1/topics/orders/messages/batch", json={"messages": [{"value": "v"}]})
+    return served.post("/api/v1/topics/orders/messages", data=b"v")
+
+
+async def waiting(served: Served, many: bool) -> "asyncio.Future[Reply]":
+    """A message that is in the log, and that broker 5 ought to have too."""
+    await served.make_topic("orders")
+    both = (served.node.node_id, OTHER)
+    await change(served, isr=both, replicas=both)
+    posted = asyncio.ensure_future(post(served, many))
+    partition = served.node.partitions.get("orders", 0)
+    await until(lambda: partition.log.log_end_offset == 1)
+    assert partition.high_watermark == 0
+    return posted
+
+
+@pytest.mark.parametrize("many", [False, True])
+async def test_not_in_time(serve: Serve, many: bool) -> None:
+    served = await serve(produce_timeout_ms=200)
+    reply = await (await waiting(served, many))
+    assert (reply.status, reply.problem) == (503, "outcome-unknown")
+    # It was there all the time, and is committed once the replica that does not fetch has left.
+    await change(served, isr=(served.node.node_id,))
+    assert [each["offset"] for each in (await served.messages("orders"))["messages"]] == [0]
+
+
+@pytest.mark.parametrize("many", [False, True])
+async def test_another_broker_takes_over_meanwhile(serve: Serve, many: bool) -> None:
+    served = await serve()
+    posted = await waiting(served, many)
+    [state] = served.node.image.partition_states(served.node.image.topic("orders"))
+    await change(served, leader=OTHER, leader_epoch=state.leader_epoch + 1)
+    reply = await posted
+    assert (reply.status, reply.problem) == (503, "outcome-unknown")
+    refused = await post(served, many)
+    assert refused.status == 503 and refused.problem in ("no-leader", "not-leader"), "no broker 5 is there"
+
+
+@pytest.mark.parametrize("many", [False, True])
+async def test_stored_by_too_few(serve: Serve, many: bool) -> None:
+    served = await serve()
+    posted = await waiting(served, many)
+    settings = {"config": {"min.insync.replicas": "2"}}
+    topic = served.node.image.topic("orders")
+    await served.node.store.transact(
+        [], [Put(f"topics/{topic.name}", encode(replace(topic, config={"min.insync.replicas": "2"})))]
+    )
+    await until(lambda: served.node.image.topic("orders").config == settings["config"])
+    await change(served, isr=(served.node.node_id,))
+    reply = await posted
+    assert (reply.status, reply.problem) == (503, "outcome-unknown")

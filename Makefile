@@ -23,14 +23,14 @@ APT = $(AS_ROOT); command -v apt-get >/dev/null && $$root true 2>/dev/null \
 .PHONY: help demo demo-cluster test test-all bench lint format venv kafka-jars test-tools etcd settings-page constraints clean
 
 help:
-	@echo 'make demo        the service on embedded defaults: produce, consume, replay, kill -9, recover'
+	@echo 'make demo          the service on embedded defaults: produce, consume, replay, kill -9, recover'
 	@echo 'make demo-cluster  three brokers: kill -9 of a leader under load, and nothing is lost'
-	@echo 'make test        lint, types and every test that is not slow (under 20 minutes on two cores)'
-	@echo 'make test-all    the slow ones too: long chaos runs and simulations'
-	@echo 'make bench       tierlog beside Apache Kafka on this machine, as ratios'
-	@echo 'make lint        ruff, mypy, import-linter'
-	@echo 'make format      rewrites the code in the one format'
-	@echo 'make venv        only sets up .venv; the command is then .venv/bin/tierlog'
+	@echo 'make test          lint, types and every test that is not slow (under 20 minutes on two cores)'
+	@echo 'make test-all      the slow ones too: long chaos runs and simulations'
+	@echo 'make bench         tierlog beside Apache Kafka on this machine, as ratios'
+	@echo 'make lint          ruff, mypy, import-linter'
+	@echo 'make format        rewrites the code in the one format'
+	@echo 'make venv          only sets up .venv; the command is then .venv/bin/tierlog'
 
 demo: $(INSTALLED)
 	@$(BIN)/tierlog demo

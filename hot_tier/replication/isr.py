@@ -1,4 +1,4 @@
-"""Keeps the store's in-sync sets as this broker's leaderships want them.
+"""Keeps the store's in-sync sets as this broker's leaderships want them, and hands over what it can no longer lead.
 
 Owns: when they are looked at, and the writes. Leaves to `leadership` who belongs into the set, and what counts until
 that is known.
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from hot_tier.cluster import model
+from hot_tier.cluster.elections import resign
 from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.store import Compare, MetadataStore, Revision
 from hot_tier.cluster.swaps import Swap, swap_states
@@ -101,8 +102,14 @@ class IsrKeeper:
         live = {broker.id: int(broker.epoch) for broker in brokers}
         draining = {broker.id for broker in brokers if broker.draining}
         groups: dict[frozenset[NodeId], list[Proposal]] = {}
+        resigned: list[Swap] = []
         for partition in partitions:
             leadership = partition.leadership
+            if partition.log.failure is not None:
+                successor = resign(leadership.state, leadership.state.leader, live, draining)
+                if successor is not None:
+                    resigned.append(Swap(partition.topic.id, partition.tp.partition, successor))
+                continue
             if partition.failure is not None or len(leadership.state.replicas) == 1:
                 continue
             wanted = leadership.isr_wanted(now_ms, self._settings.lag_time_max_ms, live, draining)
@@ -114,8 +121,22 @@ class IsrKeeper:
             self.expands += bool(added)
             leadership.proposed(wanted)
             groups.setdefault(added, []).append(Proposal(partition, leadership, swap))
-        done = await asyncio.gather(*(self._write(group, added, live) for added, group in groups.items()))
+        done = await asyncio.gather(
+            self._resign(resigned), *(self._write(group, added, live) for added, group in groups.items())
+        )
         return all(done)
+
+    async def _resign(self, swaps: list[Swap]) -> bool:
+        """A log that takes no more writes cannot be led; the image says who leads then."""
+        if not swaps:
+            return True
+        try:
+            written = await swap_states(self._store, swaps)
+        except TierlogError as error:
+            _log.warning("failed logs not handed over", partitions=len(swaps), error=str(error))
+            return False
+        _log.warning("failed logs handed over", partitions=len(written))
+        return len(written) == len(swaps)
 
     async def _write(self, proposals: list[Proposal], added: Collection[NodeId], live: dict[NodeId, int]) -> bool:
         guards = [Compare(model.broker_key(node), Revision(live[node])) for node in added]

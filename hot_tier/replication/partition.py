@@ -63,8 +63,8 @@ class Partition(ReadablePartition):
         isr_due: "Callable[[Partition], None] | None" = None,
         lease_valid: Callable[[], bool] | None = None,
     ) -> None:
-        """`high_watermark` is what this node knew as a follower; `isr_due` hears of followers that catch up;
-        `lease_valid` says whether this broker surely counts as alive."""
+        """`high_watermark` is what this node knew as a follower; `isr_due` hears of followers that catch up and of a
+        log that fails; `lease_valid` says whether this broker surely counts as alive."""
         known = log.log_start_offset if high_watermark is None else max(log.log_start_offset, high_watermark)
         super().__init__(tp, topic, log, state.leader_epoch, known)
         self.leadership = Leadership(node, state, log.log_end_offset, known, now_ms)
@@ -200,6 +200,8 @@ class Partition(ReadablePartition):
     def _flush_settled(self) -> None:
         if self.log.failure is not None:
             self.close(self.log.failure)
+            if self._isr_due is not None:
+                self._isr_due(self)
         elif self._flush_before_ack and not self._may_be_replaced():
             self._hold()
 

@@ -1,0 +1,70 @@
+"""What breaks at one broker: its disk, or its way to the metadata store. The others go on."""
+
+import asyncio
+
+import pytest
+
+from hot_tier.cluster import model
+from hot_tier.errors import MetadataAnswerLost, StorageFailure
+from hot_tier.ids import Offset
+from tests.gateway.kafka.members import Member, members
+from tests.gateway.kafka.node import until
+
+DEADLINE_S = 20
+
+
+async def committed(member: Member, end: int) -> None:
+    future = member.partition().when_committed(Offset(end))
+    if future is not None:
+        async with asyncio.timeout(DEADLINE_S):
+            await future
+
+
+async def test_a_leader_whose_disk_fails_hands_over(tmp_path):
+    async with members(tmp_path, 1, 2, 3) as cluster:
+        await cluster.create(1, 2, 3)
+        await committed(cluster[1], cluster[1].append(b"before"))
+        before = cluster.state()
+        cluster[1].log().fail(StorageFailure("cannot sync: Input/output error"))
+        await until(lambda: cluster.state().leader in (2, 3))
+        state = cluster.state()
+        assert state.leader_epoch > before.leader_epoch
+        assert set(state.isr) == {2, 3}, "nobody waits for a disk that takes no more"
+        leader = cluster[state.leader]
+        await until(lambda: leader.table.find("t", 0) is not None)
+        await committed(leader, leader.append(b"after"))
+
+
+async def test_a_follower_whose_disk_fails_leaves_the_in_sync_set(tmp_path):
+    async with members(tmp_path, 1, 2, 3) as cluster:
+        await cluster.create(1, 2, 3)
+        await committed(cluster[1], cluster[1].append(b"all three"))
+        cluster[3].log().fail(StorageFailure("cannot sync: Input/output error"))
+        await committed(cluster[1], cluster[1].append(b"two"))
+        assert set(cluster.state().isr) == {1, 2}
+
+
+@pytest.mark.parametrize("error", [MetadataAnswerLost("no answer"), RuntimeError("a mistake of ours")])
+@pytest.mark.parametrize("written", [True, False])
+async def test_an_in_sync_set_without_an_answer_is_settled_all_the_same(tmp_path, monkeypatch, error, written):
+    async with members(tmp_path, 1, 2, 3) as cluster:
+        await cluster.create(1, 2, 3)
+        await committed(cluster[1], cluster[1].append(b"all three"))
+        transact, failed = cluster.store.transact, []
+
+        async def fails_once(compares, writes):
+            if failed or not any(write.key.startswith(model.PARTITIONS_PREFIX) for write in writes):
+                return await transact(compares, writes)
+            failed.append(error)
+            if written:
+                await transact(compares, writes)
+            raise error
+
+        monkeypatch.setattr(cluster.store, "transact", fails_once)
+        await cluster.stop(3)
+        await committed(cluster[1], cluster[1].append(b"two"))
+        assert failed and set(cluster.state().isr) == {1, 2}
+        await cluster.start(3)
+        await until(lambda: set(cluster.state().isr) == {1, 2, 3})
+        await committed(cluster[1], cluster[1].append(b"three again"))
+        assert await cluster[3].bytes() == await cluster[1].bytes()

@@ -234,10 +234,5 @@ def _answer(data: PartitionData) -> FetchAnswer:
 
 
 def _error(code: int) -> TierlogError:
-    known = _ERRORS.get(code)
-    if known is not None:
-        return known("says the leader")
-    try:
-        return TierlogError(f"the leader answers {ErrorCode(code).name}")
-    except ValueError:
-        return TierlogError(f"the leader answers {code}")
+    name = ErrorCode(code).name if code in ErrorCode.__members__.values() else code
+    return _ERRORS.get(code, TierlogError)(f"the leader answers {name}")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hot_tier.replication.fetchers import Fetchers
 
 HOLD_S: Final = 0.005
-AGAIN_S: Final = 0.05
+AGAIN_S: Final = 0.02
 REFUSED_S: Final = 0.02
 CONNECT_TIMEOUT_S: Final = 3.0
 LOOK_S: Final = 0.2

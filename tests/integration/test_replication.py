@@ -6,12 +6,14 @@ leader back ─▶ follows, truncates, in sync ─────┘▶ the same by
 """
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.brokers import Brokers, cluster
+from tierlog.process import ServeProcess
 
 DEADLINE_S = 60
 PARTITIONS = 3
@@ -119,8 +121,8 @@ def test_a_killed_leader_takes_nothing_with_it(tmp_path: Path) -> None:
         assert read_all(brokers, len(sending.acked)) == sending.acked
         offsets = [offset for partition, offset in sending.acked if partition == 0]
         assert sorted(offsets) == list(range(len(offsets))), "each record once, without gaps"
-        for node in brokers.by_node:
-            brokers[node].stop()
+        with ThreadPoolExecutor() as stopping:
+            list(stopping.map(ServeProcess.stop, brokers.by_node.values()))
         first = on_disk(brokers, 1)
         assert sorted(first) == [str(number) for number in range(PARTITIONS)]
         assert first == on_disk(brokers, 2) == on_disk(brokers, 3)
@@ -134,8 +136,8 @@ def test_all_brokers_killed_at_once_come_back_with_all_that_was_acknowledged(tmp
         sending.flush()
         for node in brokers.by_node:
             brokers[node].kill()
-        for node in brokers.by_node:
-            brokers[node].start()
+        with ThreadPoolExecutor() as starting:
+            list(starting.map(ServeProcess.start, brokers.by_node.values()))
         assert read_all(brokers, len(sending.acked)) == sending.acked
         more = Sending(brokers)
         more.send(300)

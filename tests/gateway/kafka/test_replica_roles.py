@@ -1,8 +1,10 @@
 """Leaders and followers over real sockets and logs: what is copied, what is committed, what a change of roles keeps."""
 
 import asyncio
+import time
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from gateway.kafka.errors import ErrorCode
 from gateway.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -263,3 +265,26 @@ async def test_a_client_reads_from_the_replica_in_its_rack(tmp_path):
             cluster[1].append(b"c")
             (answer,) = (await waiting).responses[0].partitions
             assert [header.base_offset for _, header in iter_headers(bytes(answer.records))] == [2]
+
+
+async def test_librdkafka_reads_from_the_replica_in_its_rack(tmp_path):
+    def read(bootstrap: str) -> list[bytes]:
+        consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": "g", "client.rack": "near", "enable.auto.commit": False}
+        )
+        consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
+        found: list[bytes] = []
+        deadline = time.monotonic() + DEADLINE_S
+        while len(found) < 3 and time.monotonic() < deadline:
+            found += [message.value() for message in consumer.consume(10, 0.1)]
+        consumer.close()
+        return found
+
+    async with members(tmp_path, 1) as cluster:
+        await cluster.start(2, rack="near")
+        await cluster.create(1, 2)
+        for value in (b"a", b"b", b"c"):
+            await committed(cluster[1], cluster[1].append(value))
+        assert await asyncio.to_thread(read, f"127.0.0.1:{cluster[1].port}") == [b"a", b"b", b"c"]
+        assert cluster[1].partition().fetched_bytes == 0
+        assert cluster[2].replica().fetched_bytes > 0

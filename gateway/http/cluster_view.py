@@ -105,10 +105,19 @@ class ClusterView:
             partition = self._node.partitions.get(*tp)
             found = await self._node.reader.offset_for_timestamp(partition, time_ms, Isolation.READ_COMMITTED)
             return partition.last_stable_offset if found is None else found.offset
-        path = f"/api/v1/topics/{tp.topic}/partitions/{tp.partition}/messages"
-        told = await self._peers.ask(leader, "GET", path, params={"from": str(time_ms), "limit": "1"})
+        told = await self._peers.ask(leader, "GET", _messages_path(tp), params={"from": str(time_ms), "limit": "1"})
         messages = told["messages"]
         return int(messages[0]["offset"] if messages else told["next_offset"])
+
+    async def latest(self, tp: TopicPartition) -> int:
+        """The end of what may be read. OffsetNotAvailable while a new leader does not know it yet."""
+        leader = self._peers.leader(*tp)
+        if leader is None:
+            partition = self._node.partitions.get(*tp)
+            partition.check_committed_known()
+            return partition.last_stable_offset
+        told = await self._peers.ask(leader, "GET", _messages_path(tp), params={"offset": "latest", "limit": "1"})
+        return int(told["next_offset"])
 
     def led_elsewhere(self, topic: str, partition: int) -> RemotePartition | None:
         leader = self._peers.leader(topic, partition)
@@ -161,6 +170,10 @@ class ClusterView:
                 return refusal
 
         return list(zip(others, await asyncio.gather(*map(ask, others)), strict=True))
+
+
+def _messages_path(tp: TopicPartition) -> str:
+    return f"/api/v1/topics/{tp.topic}/partitions/{tp.partition}/messages"
 
 
 def _offsets_path(group: str) -> str:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 from aiohttp import web
 
-from gateway.http.peers import lost
+from gateway.http.peers import SAFE_METHODS, lost
+from gateway.http.problems import STOPPING, Problem
 from hot_tier.cluster.model import BrokerInfo
 
 if TYPE_CHECKING:
@@ -91,18 +92,22 @@ async def relay(call: "Call", broker: BrokerInfo, params: Mapping[str, str] | No
 
 
 async def _unless_lost(sending: "asyncio.Future[aiohttp.ClientResponse]", call: "Call") -> aiohttp.ClientResponse:
-    """The answer's head. A read whose client has gone away is not waited for; a change cannot be taken back."""
+    """The answer's head. A read is not waited for when its client has gone away or this node stops; a change is, for it
+    cannot be taken back."""
     gone: asyncio.Event | None = getattr(call.request.protocol, "lost", None)
-    if gone is None or call.request.method not in ("GET", "HEAD"):
+    if gone is None or call.request.method not in SAFE_METHODS:
         return await sending
-    leaving: asyncio.Future[Any] = asyncio.ensure_future(gone.wait())
+    ends: list[asyncio.Future[Any]] = [asyncio.ensure_future(each.wait()) for each in (gone, call.api.stopping)]
     try:
-        await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
-        if not sending.done():
-            raise ConnectionResetError("the client has gone away")
-        return sending.result()
+        await asyncio.wait([sending, *ends], return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            return sending.result()
+        if call.api.stopping.is_set():
+            raise Problem(STOPPING, "the node is stopping")
+        raise ConnectionResetError("the client has gone away")
     finally:
-        leaving.cancel()
+        for each in ends:
+            each.cancel()
         if not sending.done():
             sending.cancel()
 

@@ -112,10 +112,10 @@ async def reset_offsets(call: Call) -> web.StreamResponse:
         found, tp = bounds[number], TopicPartition(topic.name, PartitionId(number))
         if not isinstance(found, Bounds):
             raise found
-        if isinstance(asked.to, int):
-            target = await api.view.offset_at(tp, asked.to)
+        if asked.to == "earliest":
+            target = found.log_start_offset
         else:
-            target = found.log_start_offset if asked.to == "earliest" else found.last_stable_offset
+            target = await (api.view.latest(tp) if asked.to == "latest" else api.view.offset_at(tp, asked.to))
         targets[tp] = (target, "")
     await api.node.groups.commit_offsets(call.values["group"], targets)
     return json_response(await _offsets(call, topic.name))

@@ -192,8 +192,11 @@ async def _find_start(api: Api, read: Read, offset: int | str | None, from_ms: i
             refused = OffsetOutOfRange(f"offset {offset} is not in the log", where=str(partition.tp))
             raise out_of_range(refused, Bounds.of(partition))
         read.start = offset
+    elif offset == "latest":
+        partition.check_committed_known()
+        read.start = latest
     else:
-        read.start = latest if offset == "latest" else earliest
+        read.start = earliest
     if from_ms is not None:
         found = await api.node.reader.offset_for_timestamp(partition, from_ms, Isolation.READ_COMMITTED)
         read.start = max(read.start, latest if found is None else found.offset)
@@ -231,8 +234,11 @@ async def _find_records(api: Api, read: Read, limit: int, wait_ms: int) -> Found
                 api.metrics.long_polls -= 1
             if read.lost.is_set():
                 raise ConnectionResetError("the client has gone away")
-            if api.node.partitions.get(*partition.tp) is not partition:
+            current = api.node.partitions.get(*partition.tp)
+            if current.topic.id != partition.topic.id:
                 raise UnknownTopic(f"topic {partition.tp.topic} was deleted and made anew", where=str(partition.tp))
+            if current is not partition:
+                raise NotLeader("the partition was led by another broker meanwhile", where=str(partition.tp))
     finally:
         partition.remove_waiter(moved.set)
 

@@ -407,3 +407,14 @@ async def test_nothing_listens(cluster: Members) -> None:
             await until(lambda: node.image.broker(NodeId(8)) == closed)
             reply = await cluster[1].post("/api/v1/topics/refusing/messages", data=b"v")
         assert (reply.status, reply.problem) == (503, "broker-unreachable")
+
+
+async def test_a_node_that_stops_does_not_wait_for_polls_it_passed_on(cluster: Members) -> None:
+    await cluster.make_topic("stopping", 1)
+    away, leader = cluster.not_leading("stopping", 0), cluster[cluster.leader_of("stopping", 0)]
+    waiting = asyncio.ensure_future(away.get(messages_of("stopping", 0), params={"wait_ms": "8000"}))
+    await until(lambda: leader.api.metrics.long_polls == 1)
+    away.api.stopping.set()
+    reply = await asyncio.wait_for(waiting, 5)
+    away.api.stopping.clear()
+    assert (reply.status, reply.problem) == (503, "stopping")

@@ -267,7 +267,7 @@ class Broker:
             clock=now_ms,
             suspect=membership.suspect,
             restore=ArchivedStart(objects),
-            reassignment_bytes_per_s=settings.cluster.reassignment_bytes_per_second,
+            reassignment_bytes_per_s=lambda: self._reassignment_rate(image),
         )
         self._parts.push_async_callback(self.fetchers.close)
         self.isr = IsrKeeper(store, image, settings.replication)
@@ -281,6 +281,12 @@ class Broker:
             isr_due=self.isr.due,
             lease_valid=lambda: membership.lease_age_ms < lease_ms,
         )
+
+    def _reassignment_rate(self, image: ClusterImage) -> int:
+        settings = self.settings.cluster
+        record = image.node(NodeId(settings.node_id))
+        asked = None if record is None else record.reassignment_bytes_per_second
+        return settings.reassignment_bytes_per_second if asked is None else asked
 
     async def _join(self, membership: Membership, store: MetadataStore, image: ClusterImage) -> None:
         self.isr.start(self.node.partitions)

@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 
 from hot_tier.cluster import model
-from hot_tier.cluster.model import Archived, BrokerInfo, DeletedTopic, PartitionState, QuotaEntity, Topic
+from hot_tier.cluster.model import Archived, BrokerInfo, DeletedTopic, NodeRecord, PartitionState, QuotaEntity, Topic
 from hot_tier.cluster.store import ABSENT, Event, MetadataStore, Range, Revision
 from hot_tier.errors import CorruptMetadata, TierlogError, UnknownPartition, UnknownTopic, UnknownTopicId
 from hot_tier.ids import NodeId, PartitionId, TopicId, TopicPartition
@@ -60,6 +60,7 @@ class ClusterImage:
         self._by_id: dict[TopicId, Topic] = {}
         self._states: dict[TopicId, dict[PartitionId, PartitionState]] = {}
         self._brokers: dict[NodeId, BrokerInfo] = {}
+        self._nodes: dict[NodeId, NodeRecord] = {}
         self._gone: dict[NodeId, tuple[BrokerInfo, float]] = {}
         self._doubted: set[NodeId] = set()
         self._deleted: dict[TopicId, DeletedTopic] = {}
@@ -122,6 +123,10 @@ class ClusterImage:
 
     def broker(self, node: NodeId) -> BrokerInfo | None:
         return self._brokers.get(node)
+
+    def node(self, node: NodeId) -> NodeRecord | None:
+        """What is known of a broker of the cluster, alive or not."""
+        return self._nodes.get(node)
 
     def lately_gone(self) -> Sequence[BrokerInfo]:
         return [broker for broker, gone_at in self._gone.values() if time.monotonic() - gone_at < REMEMBER_GONE_S]
@@ -201,6 +206,7 @@ class ClusterImage:
     def _known_keys(self) -> Iterable[str]:
         yield from map(model.topic_key, self._topics)
         yield from map(model.broker_key, self._brokers)
+        yield from map(model.node_key, self._nodes)
         yield from map(model.deleted_key, self._deleted)
         yield from map(model.quota_key, self._quotas)
         for place in self._archived:
@@ -265,6 +271,11 @@ class ClusterImage:
                     self._brokers[broker.id] = broker
                     self._gone.pop(broker.id, None)
                 change.brokers = True
+            case "nodes":
+                if event.value is None:
+                    self._nodes.pop(NodeId(int(rest)), None)
+                else:
+                    self._nodes[NodeId(int(rest))] = model.decode_node(event.key, event.value)
             case "deleted":
                 if event.value is None:
                     self._deleted.pop(TopicId(hex=rest), None)

@@ -112,6 +112,8 @@ class NodeRecord:
     """The boot of the machine it last ran on: in the same one, what a killed process wrote is still there."""
     draining: bool = False
     """It is being decommissioned, whatever restarts."""
+    reassignment_bytes_per_second: int | None = None
+    """In place of the setting `cluster.reassignment_bytes_per_second`, as an administrator asked for at run time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +302,11 @@ def decode_node(key: str, data: bytes) -> NodeRecord:
     value = decode_map(key, data)
     try:
         return NodeRecord(
-            value["data_id"], value.get("runs", 0), value.get("boot_id", ""), value.get("draining", False)
+            data_id=value["data_id"],
+            runs=value.get("runs", 0),
+            boot_id=value.get("boot_id", ""),
+            draining=value.get("draining", False),
+            reassignment_bytes_per_second=value.get("reassignment_bytes_per_second"),
         )
     except KeyError as error:
         raise CorruptMetadata(f"not a node's record: {error!r}", where=key) from None

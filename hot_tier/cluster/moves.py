@@ -141,6 +141,18 @@ class PartitionMoves:
             raise UnknownBroker(f"there never was a broker {node} in this cluster")
         return found
 
+    async def throttle(self, node: NodeId, bytes_per_second: int | None) -> None:
+        """How fast this broker fetches replicas that it is getting, 0 for no limit; None for what its settings say."""
+        key = model.node_key(node)
+        for _ in range(ATTEMPTS):
+            known = await self.known(node)
+            record = replace(model.decode_node(key, known.value), reassignment_bytes_per_second=bytes_per_second)
+            revision = await self._store.transact([Compare(key, known.revision)], [Put(key, model.encode(record))])
+            if revision is not None:
+                await self._image.reached(revision)
+                return
+        raise MetadataConflict(f"broker {node} is being changed by others, gave up after {ATTEMPTS} attempts")
+
     async def _mark(self, node: NodeId, *, draining: bool) -> None:
         """In the broker's registration, for everybody now, and in its record, for its next registration."""
         key, node_key = model.broker_key(node), model.node_key(node)

@@ -35,7 +35,7 @@ class Fetchers:
         clock: Callable[[], int] = wall_clock_ms,
         suspect: Callable[[NodeId], None] = _nothing,
         restore: Restore = _no_archive,
-        reassignment_bytes_per_s: int = 0,
+        reassignment_bytes_per_s: Callable[[], int] = lambda: 0,
     ) -> None:
         """`suspect` hears of brokers whose connection broke or was refused: they may be gone."""
         self.image = image
@@ -79,7 +79,7 @@ class Fetchers:
 
     def throttle(self, replica: Replica, nbytes: int, now_s: float) -> float:
         """How long a replica that a reassignment brings in waits before it goes on, to keep the rate of all of them."""
-        rate = self._reassignment_bytes_per_s
+        rate = self._reassignment_bytes_per_s()
         if not rate or not replica.added:
             return 0.0
         self._copied_until = max(self._copied_until, now_s) + nbytes / rate

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
+from gateway.kafka.handlers.throttles import FOLLOWER_RATE
 from gateway.node import Node
 from hot_tier.cluster.model import Topic
 from hot_tier.log.config import (
@@ -129,6 +130,7 @@ def _own_entries(node: Node) -> Iterator[Entry]:
             cluster.replication_factor(len(node.image.brokers())),
             "Replicas of such a topic.",
         ),
+        (FOLLOWER_RATE, _reassignment_rate(node), "Bytes per second for replicas that it is getting; 0 is no limit."),
         ("auto.create.topics.enable", kafka.auto_create_topics, "Whether asking for a topic may create it."),
         ("delete.topic.enable", True, "Topics can be deleted."),
         ("socket.request.max.bytes", kafka.max_request_bytes, "Largest request."),
@@ -140,6 +142,12 @@ def _own_entries(node: Node) -> Iterator[Entry]:
     ):
         text = _text(value)
         yield Entry(name, text, Source.NODE, _type(value), doc, [Synonym(name, text, Source.NODE)], read_only=True)
+
+
+def _reassignment_rate(node: Node) -> int:
+    record = node.image.node(node.node_id)
+    asked = None if record is None else record.reassignment_bytes_per_second
+    return node.admin.settings.reassignment_bytes_per_second if asked is None else asked
 
 
 def _text(value: Any) -> str:

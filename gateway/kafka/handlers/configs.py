@@ -1,6 +1,7 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: topics' settings to see and change, brokers' to see.
 
-Broker settings are read once from the settings file; whoever tries to change them here is told so.
+Broker settings are read once from the settings file; whoever tries to change them here is told so. The limit on
+replication traffic is the exception: tools set it for the time of a reassignment (`throttles`).
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from typing import Final
 from gateway.kafka.errors import error_code
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.handlers.config_view import Entry, broker_entries, topic_entries
+from gateway.kafka.handlers.throttles import THROTTLED_REPLICAS, alter_broker, broker_settings_stay
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages import alter_configs, incremental_alter_configs
 from gateway.kafka.protocol.messages.describe_configs import (
@@ -89,9 +91,13 @@ async def incremental_alter(
 ) -> incremental_alter_configs.IncrementalAlterConfigsResponse:
     async def change(resource: incremental_alter_configs.AlterConfigsResource) -> None:
         changes = [ConfigChange(each.name, _operation(each.config_operation), each.value) for each in resource.configs]
-        await context.node.admin.alter_config(resource.resource_name, changes, request.validate_only)
+        if resource.resource_type == Resource.BROKER:
+            await alter_broker(context.node, resource.resource_name, changes, request.validate_only)
+            return
+        kept = [each for each in changes if each.name not in THROTTLED_REPLICAS]
+        await context.node.admin.alter_config(resource.resource_name, kept, request.validate_only)
 
-    errors = await _alter_each(request.resources, change)
+    errors = await _alter_each(request.resources, change, brokers=True)
     return incremental_alter_configs.IncrementalAlterConfigsResponse(
         responses=[
             incremental_alter_configs.AlterConfigsResourceResponse(
@@ -123,7 +129,7 @@ async def alter(
 
 
 async def _alter_each(
-    resources: Sequence[AnyResource], change: Callable[..., Awaitable[None]]
+    resources: Sequence[AnyResource], change: Callable[..., Awaitable[None]], *, brokers: bool = False
 ) -> list[TierlogError | None]:
     named = Counter((each.resource_type, each.resource_name) for each in resources)
 
@@ -131,13 +137,12 @@ async def _alter_each(
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise InvalidRequest(f"{resource.resource_name!r} is named twice in this request")
-            if resource.resource_type == Resource.BROKER:
-                raise InvalidRequest(
-                    "broker settings cannot be changed while it runs", hint="change its settings file and restart it"
-                )
-            if resource.resource_type != Resource.TOPIC:
+            if resource.resource_type == Resource.TOPIC:
+                check_topic_name(resource.resource_name)
+            elif resource.resource_type != Resource.BROKER:
                 raise _unknown_resource(resource.resource_type)
-            check_topic_name(resource.resource_name)
+            elif not brokers:
+                raise broker_settings_stay()
             await change(resource)
         except TierlogError as error:
             return error

@@ -68,7 +68,16 @@ def test_brokers_come_back(broker: BrokerInfo) -> None:
     assert read.epoch == 7
 
 
-@given(st.builds(NodeRecord, data_id=st.text(), runs=st.integers(0, 2**53), boot_id=st.text(), draining=st.booleans()))
+@given(
+    st.builds(
+        NodeRecord,
+        data_id=st.text(),
+        runs=st.integers(0, 2**53),
+        boot_id=st.text(),
+        draining=st.booleans(),
+        reassignment_bytes_per_second=st.none() | st.integers(0, 2**53),
+    )
+)
 def test_records_of_nodes_come_back(record: NodeRecord) -> None:
     assert model.decode_node("nodes/1", model.encode(record)) == record
 

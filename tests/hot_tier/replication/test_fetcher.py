@@ -259,7 +259,7 @@ async def test_what_is_in_the_bucket_is_begun_from_there(tmp_path: Path) -> None
 
 
 async def test_what_a_reassignment_copies_keeps_its_rate(tmp_path: Path) -> None:
-    async with following(tmp_path, reassignment_bytes_per_s=1000) as f:
+    async with following(tmp_path, reassignment_bytes_per_s=lambda: 1000) as f:
         coming, here = f.replica(0, adding=True), f.replica(1)
         assert f.fetchers.throttle(here, 1 << 20, 10.0) == 0
         assert f.fetchers.throttle(coming, 500, 10.0) == 0.5

@@ -9,6 +9,11 @@ from gateway.kafka.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from gateway.kafka.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from gateway.kafka.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from gateway.kafka.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
@@ -100,6 +105,46 @@ async def test_preferred_leaders(cluster: Caller, version: int) -> None:
     assert node.image.partition_states(topic)[1].leader == 4
     everything = await cluster(ElectLeadersRequest(topic_partitions=None), version)
     assert everything.replica_election_results == []
+
+
+def throttle(kind: int, name: str, **config: str | None) -> AlterConfigsResource:
+    """None takes a setting away."""
+    return AlterConfigsResource(
+        kind,
+        name,
+        [AlterableConfig(key.replace("_", "."), 1 if value is None else 0, value) for key, value in config.items()],
+    )
+
+
+async def test_traffic_is_limited_as_tools_do_it(cluster: Caller) -> None:
+    """kafka-reassign-partitions --throttle sets these, and --verify takes them away."""
+    topic, broker = 2, 4
+    node = cluster.node
+    record = Put(model.node_key(NodeId(5)), model.encode(model.NodeRecord("disk")))
+    revision = await node.store.transact([], [record])
+    assert revision is not None
+    await node.image.reached(revision)
+
+    async def alter(*resources: AlterConfigsResource) -> list[int]:
+        answer = await cluster(IncrementalAlterConfigsRequest(list(resources)), 1)
+        return [each.error_code for each in answer.responses]
+
+    def rate() -> int | None:
+        known = node.image.node(NodeId(5))
+        assert known is not None
+        return known.reassignment_bytes_per_second
+
+    rates = {"leader_replication_throttled_rate": "5000", "follower_replication_throttled_rate": "6000"}
+    lists = {"leader_replication_throttled_replicas": "0:3", "follower_replication_throttled_replicas": "0:5"}
+    assert await alter(throttle(topic, "t", **lists), throttle(broker, "5", **rates)) == [0, 0]
+    assert rate() == 6000
+    assert node.image.topic("t").config == {}
+    assert await alter(throttle(broker, "5", follower_replication_throttled_rate="fast")) == [ErrorCode.INVALID_CONFIG]
+    assert await alter(throttle(broker, "5", num_partitions="7")) == [ErrorCode.INVALID_REQUEST]
+    assert await alter(throttle(broker, "77", **rates)) == [ErrorCode.BROKER_ID_NOT_REGISTERED]
+    cleared = [throttle(topic, "t", **dict.fromkeys(lists)), throttle(broker, "5", **dict.fromkeys(rates))]
+    assert await alter(*cleared) == [0, 0]
+    assert rate() is None
 
 
 async def test_an_unclean_election(cluster: Caller) -> None:

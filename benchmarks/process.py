@@ -52,7 +52,7 @@ class BrokerProcess:
     """One broker process on loopback. Subclasses give the command and learn the port."""
 
     name = "broker"
-    start_timeout_s = 60.0
+    start_timeout_s = 180.0
     stop_timeout_s = 30.0
 
     def __init__(self, directory: Path) -> None:

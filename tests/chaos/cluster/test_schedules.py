@@ -74,3 +74,13 @@ def test_full_disks(tmp_path, number):
 @pytest.mark.parametrize("number", range(2))
 def test_three_members_of_etcd(tmp_path, number):
     run_schedule(tmp_path, (*PROCESSES, *KEEPER), rounds=5, keepers=3)
+
+
+@only_tierlog
+@needs_fuse
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_without_syncs_power_loss_loses_records(tmp_path):
+    """Shows that the cuts do cut: with flush=os three copies in memory are none when the power goes."""
+    with pytest.raises(AssertionError, match="violations"):
+        run_schedule(tmp_path, [Kind.POWER], rounds=3, config={"flush": "os"})

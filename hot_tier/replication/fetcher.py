@@ -39,6 +39,9 @@ SILENCE_S: Final = 5.0
 """Beyond the time that a request may wait: then the broker is in doubt, or taken for gone."""
 BACKOFF_S: Final = (0.02, 1.0)
 UNDER_WAY: Final = 2
+USED_UP: Final = 2**62
+"""A request that is never answered: until it is named again, nothing more is taken for a partition. Records of another
+position than the log's end would leave a gap in it, and a gap looks like what compaction leaves."""
 
 _log = structlog.get_logger()
 
@@ -183,9 +186,12 @@ class Fetcher:
         for key, answer in answers:
             replica = self._replicas.get(key)
             named = self._named.get(key)
-            if replica is None or named is None or number < named or key in self._due:
+            if replica is None or named is None or number < named:
                 continue
-            match replica.take(answer, now_ms):
+            outcome = replica.take(answer, now_ms)
+            if outcome is not Next.WAIT:
+                self._named[key] = USED_UP
+            match outcome:
                 case Next.ASK:
                     delay_s = self._parts.throttle(replica, len(answer.records), self._answered_at)
                     if delay_s > 0:

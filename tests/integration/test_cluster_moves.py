@@ -1,5 +1,7 @@
 """Replicas move between real brokers while records are kept: a broker comes, gets its share, and goes again."""
 
+import json
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 from kafka.structs import TopicPartition
 
+from benchmarks.peer.jars import PeerUnavailable, jars_dir, java
 from tests.support.brokers import Brokers, cluster
 from tests.support.command import tierlog
 from tierlog.client import Client, path
@@ -102,6 +105,33 @@ def test_administrators_tools_move_partitions_and_leaders(brokers: Brokers) -> N
     assert consume(brokers, "moved") == EXPECTED
     with Client(brokers[1].url) as client:
         client.delete(path("topics", "moved"))
+
+
+@pytest.mark.java
+@pytest.mark.timeout(180)
+def test_apaches_own_tool_moves_a_partition_slowly(brokers: Brokers, tmp_path: Path) -> None:
+    make_topic(brokers, "slowly", partitions=1, replication_factor=1)
+    target = [3, 2]
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"partitions": [{"topic": "slowly", "partition": 0, "replicas": target}]}))
+    try:
+        command = [java(), "-cp", f"{jars_dir()}/*", "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"]
+    except PeerUnavailable as reason:
+        pytest.skip(str(reason))
+    command += ["--bootstrap-server", brokers.bootstrap, "--reassignment-json-file", str(plan)]
+
+    def run(*flags: str) -> str:
+        done = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=WAIT_S, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert "Successfully started partition reassignment" in run("--execute", "--throttle", "1000000")
+    until(lambda: partitions(brokers, "slowly")[0]["replicas"] == target, "it has moved")
+    said = run("--verify")
+    assert "Reassignment of partition slowly-0 is completed." in said
+    assert "Clearing broker-level throttles" in said
+    with Client(brokers[1].url) as client:
+        client.delete(path("topics", "slowly"))
 
 
 @pytest.mark.timeout(180)

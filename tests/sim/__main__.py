@@ -29,6 +29,8 @@ def main() -> int:
         if report.violation is not None:
             print(f"seed {seed}: {report.violation}")
             return 1
+        if (done := seed - asked.start + 1) % 100 == 0:
+            print(f"{done} of {asked.seeds} seeds, {acks} acks, {elections} elections", file=sys.stderr)
     took_s = time.monotonic() - began
     print(f"{asked.seeds} seeds in {took_s:.1f} s: {acks} acks, {elections} elections, {abandoned} partitions given up")
     return 0

@@ -29,11 +29,13 @@ class FollowedPartitions:
         self._catalog = catalog
         self._keep_ms = delete_grace_ms // 2
         self._loaded: dict[PartitionLayout, int] = {}
-        """When the manifest was loaded, of those that are in the catalog for a reader here."""
+        """When the manifest was loaded, of those that are in the catalog."""
 
     async def attend(self, now_ms: int) -> None:
         followed = {_layout(replica): replica for replica in self._partitions.replicas}
         for layout, replica in followed.items():
+            if self._catalog.get(layout) is not None:
+                self._loaded.setdefault(layout, now_ms)  # It may be left from when this broker led.
             if replica.log.config.remote_storage_enable and self._drop_local(replica, now_ms):
                 self._forget(layout)
         for layout, loaded_ms in list(self._loaded.items()):

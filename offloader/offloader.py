@@ -65,24 +65,30 @@ class Offloader:
         self._described: dict[TopicId, bytes] = {}
         self._considering: dict[TopicPartition, asyncio.Task[list[Considered]]] = {}
         self.deleted_topics = DeletedTopics(image, metadata, catalog.store, settings.delete_grace_ms, node_id)
-        self._followed = FollowedPartitions(partitions, image, catalog, settings.delete_grace_ms)
+        self.followed = FollowedPartitions(partitions, image, catalog, settings.delete_grace_ms)
         self._next_garbage_ms = 0
         self._wake = asyncio.Event()
-        catalog.when_wanted = self.wake
-        self._task: asyncio.Task[None] | None = None
+        self._wanted = asyncio.Event()
+        catalog.when_wanted = self._wanted.set
+        self._tasks: list[asyncio.Task[None]] = []
         self.rounds = 0
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="offloader")
+        """Rounds over what is led here and over what is followed: neither waits for the other."""
+
+        async def attend_followed() -> None:
+            await self.followed.attend(self._clock())
+
+        self._tasks = [
+            asyncio.create_task(self._run(self.round, self._wake), name="offloader"),
+            asyncio.create_task(self._run(attend_followed, self._wanted), name="followed archives"),
+        ]
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        considering = list(self._considering.values())
-        for task in considering:
+        tasks = [*self._tasks, *self._considering.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*considering, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for worker in self._workers:
             await worker.close()
 
@@ -139,19 +145,19 @@ class Offloader:
             await self._try(archive, work())
         return answered
 
-    async def _run(self) -> None:
+    async def _run(self, work: Callable[[], Awaitable[None]], wake: asyncio.Event) -> None:
         while True:
             try:
-                await self.round()
+                await work()
             except Exception:
                 # A mistake of ours; archiving must not end because of it while the disk fills.
                 log.exception("a round of the offloader failed")
             try:
                 async with asyncio.timeout(self._settings.check_ms / 1000):
-                    await self._wake.wait()
+                    await wake.wait()
             except TimeoutError:
                 pass
-            self._wake.clear()
+            wake.clear()
 
     async def round(self) -> None:
         """Everything there is to do now, as many partitions at a time as there are workers, a segment at a time each.
@@ -174,7 +180,6 @@ class Offloader:
                 if ready and await self._attend(partition, worker, collect):
                     waiting.append(partition)
 
-        await self._followed.attend(now_ms)
         await asyncio.gather(*(take_turns(worker) for worker in self._workers))
         if collect:
             await self.deleted_topics.collect(self._clock())

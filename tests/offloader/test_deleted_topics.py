@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from hot_tier.cluster.model import CONTROLLER_KEY, encode
+from hot_tier.cluster.store import Put
 from offloader import failpoints
 from offloader.settings import OffloadSettings
 from tests.offloader.harness import SMALL, TOPIC, Archived, archived_node
@@ -74,3 +76,16 @@ async def test_rows_without_an_index_go_with_the_last_topic_of_the_name(tmp_path
         assert await node.keys() == [f"topic={TOPIC}/partition=0/notes.txt"]
         assert (await node.running.node.store.range("archived/")).items == ()
         assert (await node.offloader.collect_garbage()).of_deleted_topics == 0
+
+
+async def test_in_a_cluster_the_controller_collects(tmp_path: Path) -> None:
+    async with archived_node(str(tmp_path), SETTINGS) as node:
+        old, _ = await delete_and_make_again(node)
+        node.clock.now_ms += 10 * MINUTE
+        parts = node.running.node
+        for controller, collected in ((7, False), (parts.node_id, True)):
+            revision = await parts.store.transact([], [Put(CONTROLLER_KEY, encode({"node": controller}))])
+            assert revision is not None
+            await parts.image.reached(revision)
+            await node.offloader.collect_garbage()
+            assert bool(old & set(await node.keys())) is not collected

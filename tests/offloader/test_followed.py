@@ -43,6 +43,10 @@ async def say_archived(node: Archived, end_offset: int, epoch: int) -> None:
     await put(node, archived_key(node.layout.topic_id, 0), orjson.dumps(said))
 
 
+async def attend(node: Archived) -> None:
+    await node.offloader.followed.attend(node.clock())
+
+
 @asynccontextmanager
 async def following(tmp_path, **config: str):
     """A node that has archived its partition, and then follows broker 5 in the next epoch."""
@@ -72,17 +76,17 @@ async def test_only_what_the_present_leader_has_archived_goes(tmp_path):
     async with following(tmp_path) as (node, replica, archived_end, epoch):
         node.clock.now_ms += 2 * HOUR_MS
         assert replica.log.local_log_start_offset == 0
-        await node.offloader.round()
+        await attend(node)
         assert replica.log.local_log_start_offset == 0, "nobody has said it in this epoch"
         await say_archived(node, archived_end, epoch - 1)
-        await node.offloader.round()
+        await attend(node)
         assert replica.log.local_log_start_offset == 0, "a deposed leader said it"
         middle = replica.log.segments()[2].end_offset
         await say_archived(node, middle, epoch)
-        await node.offloader.round()
+        await attend(node)
         assert (replica.log.local_log_start_offset, replica.log.log_start_offset) == (middle, 0)
         await say_archived(node, archived_end, epoch)
-        await node.offloader.round()
+        await attend(node)
         assert replica.log.local_log_start_offset == archived_end
 
 
@@ -91,14 +95,14 @@ async def test_what_is_not_known_to_be_committed_stays(tmp_path):
         node.clock.now_ms += 2 * HOUR_MS
         replica.high_watermark = replica.log.segments()[1].end_offset
         await say_archived(node, archived_end, epoch)
-        await node.offloader.round()
+        await attend(node)
         assert replica.log.local_log_start_offset == replica.high_watermark
 
 
 async def test_what_local_retention_keeps_stays(tmp_path):
     async with following(tmp_path) as (node, replica, archived_end, epoch):
         await say_archived(node, archived_end, epoch)
-        await node.offloader.round()
+        await attend(node)
         assert replica.log.local_log_start_offset == 0
 
 
@@ -107,6 +111,7 @@ async def test_nothing_is_published_by_a_follower(tmp_path):
         before = await node.keys()
         node.clock.now_ms += 48 * HOUR_MS
         await say_archived(node, archived_end, epoch)
+        await attend(node)
         await node.offloader.round()
         await node.offloader.collect_garbage()
         assert await node.keys() == before
@@ -116,20 +121,20 @@ async def test_a_reader_here_gets_what_is_in_the_bucket(tmp_path):
     async with following(tmp_path) as (node, replica, archived_end, epoch):
         node.clock.now_ms += 2 * HOUR_MS
         await say_archived(node, archived_end, epoch)
-        await node.offloader.round()
+        await attend(node)
         cold = ColdReader(node.store, ColdReadSettings())
         reader = Reader(Archive(node.catalog, cold))
         with pytest.raises(ArchiveNotLoaded):
             await reader.read(replica, 0, 1000, 1)
-        await node.offloader.round()
+        await attend(node)
         fetched = await reader.read(replica, 0, 1000, 1)
         assert decode_records(fetched.records)[0] == node.sent[0]
         # Before objects that this manifest names can be gone, it is thrown away and asked for again.
         node.clock.now_ms += HOUR_MS
-        await node.offloader.round()
+        await attend(node)
         with pytest.raises(ArchiveNotLoaded):
             await reader.read(replica, 0, 1000, 1)
-        await node.offloader.round()
+        await attend(node)
         assert (await reader.read(replica, 0, 1000, 1)).records
         await cold.close()
 

@@ -23,7 +23,7 @@ from tests.support.s3 import credentials, weed
 from tests.support.service import MakeService, services
 from tierlog.process import ServeProcess
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 DAY_MS = 24 * 3_600_000
 
 

@@ -47,7 +47,7 @@ from gateway.node import Node
 from gateway.quotas import Quotas
 from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.controller import Controller
-from hot_tier.cluster.directory import Identity, begin_run, boot_id, read_identity, stopped_cleanly
+from hot_tier.cluster.directory import boot_id, read_identity, stopped_cleanly, write_identity
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.membership import Membership
 from hot_tier.cluster.model import BrokerInfo
@@ -56,6 +56,7 @@ from hot_tier.cluster.producer_ids import ProducerIds
 from hot_tier.cluster.quotas import QuotaAdmin
 from hot_tier.cluster.standalone import take_over
 from hot_tier.cluster.store import MetadataStore
+from hot_tier.cluster.vouching import disown
 from hot_tier.errors import SettingsError
 from hot_tier.ids import NodeId
 from hot_tier.log.manager import LogManager
@@ -158,10 +159,9 @@ class Broker:
         if settings.cluster.alone:
             await take_over(store, info, now_ms())
         else:
-            identity = read_identity(data_dir)
-            self.membership = self._membership(store, info, identity)
+            self.membership = self._membership(store, info, data_dir)
             await self.membership.prepare(stopped_cleanly=stopped_cleanly(data_dir))
-            begin_run(data_dir, identity)
+            write_identity(data_dir, self.membership.identity)
         image = ClusterImage(store)
         await image.open()
         parts.push_async_callback(image.close)
@@ -170,7 +170,7 @@ class Broker:
         await logs.open()
         parts.push_async_callback(logs.close)
         if self.membership is not None:
-            await self._disown_damage(self.membership, image, logs)
+            await self._disown_damage(store, image, logs)
         objects = open_store(bucket)
         parts.push_async_callback(objects.close)
         partitions = self._partitions(store, image, logs, objects)
@@ -234,20 +234,20 @@ class Broker:
         if self.membership is not None:
             await self._join(self.membership, store, image)
 
-    def _membership(self, store: MetadataStore, info: BrokerInfo, identity: Identity) -> Membership:
+    def _membership(self, store: MetadataStore, info: BrokerInfo, data_dir: str) -> Membership:
         return Membership(
             store,
-            replace(info, data_id=identity.data_id),
+            info,
             self.settings.cluster,
-            runs=identity.runs,
+            identity=read_identity(data_dir),
             boot_id=boot_id(),
             defaults=self.settings.topic,
             clock=steady_clock_ms,
         )
 
-    async def _disown_damage(self, membership: Membership, image: ClusterImage, logs: LogManager) -> None:
+    async def _disown_damage(self, store: MetadataStore, image: ClusterImage, logs: LogManager) -> None:
         """What is damaged here and whole elsewhere is fetched again from the beginning."""
-        elsewhere = await membership.disown(logs.damaged | logs.cut, image)
+        elsewhere = await disown(store, image, NodeId(self.settings.cluster.node_id), logs.damaged | logs.cut)
         for topic_id, partition in elsewhere & logs.damaged:
             topic = image.find_topic_by_id(topic_id)
             if topic is not None:

@@ -7,22 +7,15 @@ than the cluster remembers. Either way the broker on it no longer holds what it 
 
 import os
 import uuid
-from dataclasses import dataclass, replace
 from typing import Final
 
+from hot_tier.cluster.model import Identity
 from hot_tier.errors import CorruptLog
 from hot_tier.log import names
 from hot_tier.log.files import replace_synced
 
 IDENTITY_FILE: Final = "data-id"
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    data_id: str
-    runs: int
-    """How often a broker has registered from this directory, or was about to."""
 
 
 def read_identity(data_dir: str) -> Identity:
@@ -40,11 +33,14 @@ def read_identity(data_dir: str) -> Identity:
         ) from None
 
 
-def begin_run(data_dir: str, identity: Identity) -> Identity:
+def write_identity(data_dir: str, identity: Identity) -> None:
     """On disk before the cluster hears of it."""
-    following = replace(identity, runs=identity.runs + 1)
-    replace_synced(os.path.join(data_dir, IDENTITY_FILE), f"{following.data_id} {following.runs}\n".encode())
-    return following
+    replace_synced(os.path.join(data_dir, IDENTITY_FILE), f"{identity.data_id} {identity.runs}\n".encode())
+
+
+def new_identity() -> Identity:
+    """Of a directory that is to be known as another one from now on, whatever copies of it there are."""
+    return Identity(uuid.uuid4().hex, 1)
 
 
 def boot_id() -> str:

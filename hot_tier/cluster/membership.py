@@ -1,8 +1,7 @@
 """This broker as a member of its cluster: how it comes, stays and goes.
 
     prepare      before its logs are opened: the registration of its last process is gone, and it gives up what it can
-                 no longer vouch for (`elections.restart`)
-    disown       once they are open: the same for logs in which recovery found damage
+                 no longer vouch for (`hot_tier.cluster.vouching`)
     register     once it can serve: `brokers/<node>` under a lease; from now on others count it as alive
     keep alive   the lease is renewed; if it is lost all the same (a long pause, etcd restored) it registers anew
     leave        its leaderships go to others, then its registration goes
@@ -17,24 +16,25 @@
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 import structlog
 
-from hot_tier.cluster import model
-from hot_tier.cluster.elections import Kept, elect, resign, restart
+from hot_tier.cluster import model, vouching
+from hot_tier.cluster.directory import new_identity
+from hot_tier.cluster.elections import resign
 from hot_tier.cluster.image import ClusterImage, ImageChange
-from hot_tier.cluster.model import NO_LEASE, BrokerInfo, NodeRecord
+from hot_tier.cluster.model import NO_LEASE, BrokerInfo, Identity, NodeRecord
 from hot_tier.cluster.probe import Answer, is_refused, knock
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.standalone import new_cluster_id
-from hot_tier.cluster.store import ABSENT, Compare, KeyValue, LeaseId, MetadataStore, Put, Revision
+from hot_tier.cluster.store import ABSENT, Compare, LeaseId, MetadataStore, Put, Revision
 from hot_tier.cluster.swaps import Swap, newest, swap_states
-from hot_tier.errors import DataLost, LeaseExpired, MetadataUnavailable, NodeIdTaken, TierlogError
-from hot_tier.ids import NodeId, PartitionId, TopicId, TopicPartition
-from hot_tier.log.config import TopicConfig, parse_topic_config
+from hot_tier.errors import MetadataUnavailable, NodeIdTaken, TierlogError
+from hot_tier.ids import NodeId, PartitionId
+from hot_tier.log.config import TopicConfig
 
 RETRY_S: Final = 0.1
 REVOKE_TIMEOUT_S: Final = 1.0
@@ -45,10 +45,7 @@ _log = structlog.get_logger()
 
 
 class Membership:
-    """`runs` is how often the data directory was used before (`hot_tier.cluster.directory`).
-
-    `clock` is steady, in milliseconds, and goes on while the machine sleeps.
-    """
+    """`clock` is steady, in milliseconds, and goes on while the machine sleeps."""
 
     def __init__(
         self,
@@ -56,22 +53,24 @@ class Membership:
         info: BrokerInfo,
         settings: ClusterSettings,
         *,
-        runs: int,
+        identity: Identity,
         boot_id: str,
         defaults: TopicConfig,
         clock: Callable[[], int],
     ) -> None:
         self.info = info
+        self.identity = identity
+        """The data directory's; from `prepare` on what it is to be when this broker registers. Write it down first."""
         self.registration_epoch = ABSENT
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails when this broker may no longer be one: another one has its number."""
         self._store = store
         self._settings = settings
-        self._runs = runs
         self._boot_id = boot_id
         self._defaults = defaults
         self._clock = clock
-        self._known_data_id: str | None = None
+        self._expected: Identity | None = None
+        """What the store must know this broker by: anything else says that another one has taken its number."""
         self._lease = NO_LEASE
         self._granted: set[LeaseId] = set()
         """By which a registration is known to be this process's own, also one whose answer was lost."""
@@ -98,41 +97,21 @@ class Membership:
             [Compare(model.CLUSTER_KEY, ABSENT)], [Put(model.CLUSTER_KEY, model.encode({"id": new_cluster_id()}))]
         )
         await self._end_previous()
-        record = await self._record()
-        self._known_data_id = None if record is None else record[0].data_id
-        settled: set[str] = set()
-        while swaps := await self._restarted(None if record is None else record[0], stopped_cleanly, settled):
-            settled |= {swap.key for swap in await swap_states(self._store, swaps)}
-
-    async def disown(
-        self, partitions: Collection[tuple[TopicId, int]], image: ClusterImage
-    ) -> set[tuple[TopicId, int]]:
-        """Before `register`, for logs that recovery found damaged or had to cut: others in sync and alive have it all.
-
-        Those in whose in-sync set this broker is not now. Where nobody else is alive it stays: what it has is the most
-        that there is.
-        """
-        node = self.info.id
-        live = {broker.id for broker in image.brokers()} - {node}
-        gone: set[tuple[TopicId, int]] = set()
-        left = set(partitions)
-        while left:
-            swaps = []
-            for topic_id, partition in left:
-                key = model.partition_key(topic_id, partition)
-                item = await self._store.get(key)
-                if item is None:
-                    continue
-                state = model.decode_partition(key, item.value, item.revision)
-                if node not in state.isr:
-                    gone.add((topic_id, partition))
-                elif live.intersection(state.isr) and (without := restart(state, node, live, Kept.NOTHING)) is not None:
-                    swaps.append(Swap(topic_id, PartitionId(partition), without))
-            written = await swap_states(self._store, swaps)
-            await image.reached(newest(written))
-            gone |= {(swap.topic_id, int(swap.partition)) for swap in written}
-            left = {(swap.topic_id, int(swap.partition)) for swap in swaps} - gone
-        return gone
+        found = await self._record()
+        record = None if found is None else found[0]
+        trusted = record is not None and self.identity.is_same_or_later(record.identity)
+        same_boot = record is not None and record.boot_id == self._boot_id != ""
+        await vouching.give_up(
+            self._store,
+            self.info.id,
+            same_directory=trusted,
+            tail_kept=stopped_cleanly or same_boot,
+            accept_lost_data=self._settings.accept_lost_data,
+            defaults=self._defaults,
+        )
+        self._expected = None if record is None else record.identity
+        self.identity = self.identity.next_run() if trusted or record is None else new_identity()
+        self.info = replace(self.info, data_id=self.identity.data_id)
 
     async def _end_previous(self) -> None:
         """The lease of whoever registered under this number is gone when this returns."""
@@ -142,7 +121,7 @@ class Membership:
         while (item := await self._store.get(key)) is not None:
             previous = model.decode_broker(key, item.value, item.revision)
             found = await knock(previous.host, previous.port)
-            same_directory = previous.data_id == self.info.data_id
+            same_directory = previous.data_id == self.identity.data_id
             if found is Answer.REFUSED or (same_directory and found is Answer.SILENCE):
                 await self._store.revoke_lease(previous.lease)
             elif loop.time() > deadline:
@@ -161,48 +140,6 @@ class Membership:
         item = await self._store.get(key)
         return None if item is None else (model.decode_node(key, item.value), item.revision)
 
-    async def _restarted(self, record: NodeRecord | None, stopped_cleanly: bool, settled: set[str]) -> list[Swap]:
-        """What is left to change before this broker may be counted again; each partition once."""
-        node = self.info.id
-        live = {int(item.key.removeprefix(model.BROKERS_PREFIX)) for item in await self._all(model.BROKERS_PREFIX)}
-        topics = {
-            topic.id: topic
-            for item in await self._all(model.TOPICS_PREFIX)
-            for topic in [model.decode_topic(item.key, item.value, item.revision)]
-        }
-        same_directory = record is not None and record.data_id == self.info.data_id and self._runs >= record.runs
-        same_boot = record is not None and record.boot_id == self._boot_id != ""
-        swaps, lost = [], []
-        for item in await self._all(model.PARTITIONS_PREFIX):
-            topic_id, partition = model.parse_partition_key(item.key)
-            topic = topics.get(topic_id)
-            state = model.decode_partition(item.key, item.value, item.revision)
-            if topic is None or node not in state.isr or item.key in settled:
-                continue
-            config = parse_topic_config(topic.config, self._defaults)
-            kept = Kept.NOTHING
-            if same_directory:
-                surely = stopped_cleanly or same_boot or config.flush_before_ack
-                kept = Kept.ALL if surely else Kept.MAYBE_NOT_TAIL
-            changed = restart(state, node, [NodeId(each) for each in live], kept)
-            if kept is Kept.NOTHING and state.isr == (node,):
-                if not self._settings.accept_lost_data and not config.unclean_leader_election_enable:
-                    lost.append(str(TopicPartition(topic.name, partition)))
-                changed = elect(changed or state, [node], unclean=True)
-            if changed is not None:
-                swaps.append(Swap(topic_id, partition, changed))
-        if lost:
-            raise DataLost(
-                f"broker {node} alone held the committed records of {len(lost)} partitions ({', '.join(lost[:5])}"
-                f"{', …' if len(lost) > 5 else ''}), and this is not the data directory it had, or an older copy of it",
-                hint="start it on that directory (is it mounted?), or give the records up with "
-                "--cluster.accept_lost_data true",
-            )
-        return swaps
-
-    async def _all(self, prefix: str) -> tuple[KeyValue, ...]:
-        return (await self._store.range(prefix)).items
-
     async def register(self, image: ClusterImage) -> None:
         """Others count on this broker from now on. Returns when the image shows it."""
         self._image = image
@@ -218,13 +155,13 @@ class Membership:
         key, node_key = model.broker_key(self.info.id), model.node_key(self.info.id)
         while True:
             found = await self._record()
-            record, revision = found or (NodeRecord(""), ABSENT)
-            if found is not None and record.data_id not in (self._known_data_id, self.info.data_id):
+            record, revision = found or (NodeRecord(self.identity.data_id), ABSENT)
+            if found is not None and record.identity not in (self._expected, self.identity):
                 raise NodeIdTaken(
                     f"another broker has taken the number {self.info.id} meanwhile",
                     hint="give every broker of a cluster its own --node-id",
                 )
-            mine = replace(record, data_id=self.info.data_id, runs=self._runs + 1, boot_id=self._boot_id)
+            mine = replace(record, data_id=self.info.data_id, runs=self.identity.runs, boot_id=self._boot_id)
             self.info = replace(self.info, lease=lease, draining=record.draining)
             try:
                 epoch = await self._store.transact(
@@ -247,7 +184,7 @@ class Membership:
                     continue
                 epoch = item.revision
             break
-        self._known_data_id = self.info.data_id
+        self._expected = self.identity
         self._lease, self._renewed_ms = lease, sent_ms
         self.registration_epoch = epoch
 
@@ -278,7 +215,7 @@ class Membership:
             except NodeIdTaken as error:
                 self.failure.set_exception(error)
                 return
-            except (MetadataUnavailable, LeaseExpired) as error:
+            except TierlogError as error:
                 _log.warning("lease not renewed", node=self.info.id, age_ms=self.lease_age_ms, error=str(error))
                 pause_s = min(RETRY_S, interval_s)
                 if gone:

@@ -100,6 +100,21 @@ class BrokerInfo:
     """The store's revision of this registration: one incarnation of the broker; never written itself."""
 
 
+class Identity(NamedTuple):
+    """Which data directory a broker runs on; see `hot_tier.cluster.directory`."""
+
+    data_id: str
+    runs: int
+    """How often a broker has registered from it, or was about to."""
+
+    def next_run(self) -> "Identity":
+        return self._replace(runs=self.runs + 1)
+
+    def is_same_or_later(self, known: "Identity") -> bool:
+        """Not another directory, and not an older copy of the one that is known."""
+        return self.data_id == known.data_id and self.runs >= known.runs
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
     """What is known of a broker also while it is down."""
@@ -114,6 +129,10 @@ class NodeRecord:
     """It is being decommissioned, whatever restarts."""
     reassignment_bytes_per_second: int | None = None
     """In place of the setting `cluster.reassignment_bytes_per_second`, as an administrator asked for at run time."""
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.data_id, self.runs)
 
 
 @dataclass(frozen=True, slots=True)

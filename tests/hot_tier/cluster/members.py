@@ -11,7 +11,7 @@ from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.controller import Controller
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.membership import Membership
-from hot_tier.cluster.model import BrokerInfo, PartitionState
+from hot_tier.cluster.model import BrokerInfo, Identity, PartitionState
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.store import MetadataStore
 from hot_tier.ids import NodeId, PartitionId, TopicPartition
@@ -39,14 +39,15 @@ class Member:
     def __post_init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
         port = self.listener.getsockname()[1]
-        info = BrokerInfo(NodeId(self.node), "127.0.0.1", port, self.rack, data_id=self.data_id or f"disk-{self.node}")
+        info = BrokerInfo(NodeId(self.node), "127.0.0.1", port, self.rack)
+        data_id = self.data_id or f"disk-{self.node}"
         loop = asyncio.get_running_loop()
         self.image = ClusterImage(self.store)
         self.membership = Membership(
             self.store,
             info,
             self.settings,
-            runs=RUNS[info.data_id] if self.runs is None else self.runs,
+            identity=Identity(data_id, RUNS[data_id] if self.runs is None else self.runs),
             boot_id=self.boot_id,
             defaults=self.defaults,
             clock=lambda: int(loop.time() * 1000),
@@ -66,7 +67,7 @@ class Member:
 
     async def join(self, *, stopped_cleanly: bool = True, govern: bool = True) -> "Member":
         await self.membership.prepare(stopped_cleanly=stopped_cleanly)
-        RUNS[self.membership.info.data_id] += 1
+        RUNS[self.membership.identity.data_id] = self.membership.identity.runs
         await self.image.open()
         await self.membership.register(self.image)
         if govern:

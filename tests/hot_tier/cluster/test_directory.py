@@ -4,20 +4,30 @@ from pathlib import Path
 
 import pytest
 
-from hot_tier.cluster.directory import IDENTITY_FILE, begin_run, boot_id, read_identity, stopped_cleanly
+from hot_tier.cluster.directory import (
+    IDENTITY_FILE,
+    boot_id,
+    new_identity,
+    read_identity,
+    stopped_cleanly,
+    write_identity,
+)
 from hot_tier.errors import CorruptLog
 
 
 def test_a_directory_is_known_again_and_counts_its_runs(tmp_path: Path) -> None:
-    first = begin_run(str(tmp_path), read_identity(str(tmp_path)))
-    assert first.runs == 1
+    first = read_identity(str(tmp_path)).next_run()
+    write_identity(str(tmp_path), first)
     assert read_identity(str(tmp_path)) == first
-    second = begin_run(str(tmp_path), first)
-    assert (second.data_id, second.runs) == (first.data_id, 2)
+    second = first.next_run()
+    assert second.is_same_or_later(first)
+    assert not first.is_same_or_later(second), "an older copy"
+    assert not new_identity().is_same_or_later(first)
 
 
 def test_an_emptied_directory_is_another_one(tmp_path: Path) -> None:
-    first = begin_run(str(tmp_path), read_identity(str(tmp_path)))
+    first = read_identity(str(tmp_path)).next_run()
+    write_identity(str(tmp_path), first)
     (tmp_path / IDENTITY_FILE).unlink()
     assert read_identity(str(tmp_path)).data_id != first.data_id
 

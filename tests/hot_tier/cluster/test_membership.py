@@ -12,6 +12,7 @@ from hot_tier.cluster.model import NO_NODE
 from hot_tier.cluster.probe import Answer
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.store import Compare, Delete, Put, Revision
+from hot_tier.cluster.vouching import disown
 from hot_tier.errors import DataLost, NodeIdTaken
 from hot_tier.ids import NodeId
 from hot_tier.log.config import TopicConfig
@@ -128,7 +129,14 @@ async def test_an_older_copy_of_a_disk_vouches_for_nothing(store: SqliteStore, t
     await again.die()
     restored = await Member(store, 1, runs=copied).join(govern=False)
     assert NodeId(1) not in restored.state("t").isr
+    assert restored.membership.identity.data_id != "disk-1", (
+        "from now on it is another disk than the one it was copied from"
+    )
+    await write_state(restored, isr=(NodeId(1), NodeId(2), NodeId(3)))
     await restored.die()
+    original = await Member(store, 1).join(govern=False)
+    assert NodeId(1) not in original.state("t").isr, "what the copy was given since then is not on it"
+    await original.die()
 
 
 async def test_a_start_that_was_cut_off_still_finds_the_disk_new(store: SqliteStore, three: list[Member]) -> None:
@@ -188,7 +196,7 @@ async def test_a_damaged_log_is_whole_elsewhere(store: SqliteStore, three: list[
     again = Member(store, 1)
     await again.membership.prepare(stopped_cleanly=False)
     await again.image.open()
-    elsewhere = await again.membership.disown({*damaged, (model.new_topic_id(), 0)}, again.image)
+    elsewhere = await disown(store, again.image, NodeId(1), {*damaged, (model.new_topic_id(), 0)})
     assert elsewhere == {(again.image.topic(name).id, 0) for name in ("t", "behind")}
     assert (again.state("t").leader, again.state("t").isr) == (2, (2, 3))
     assert again.state("alone").isr == (1,)
@@ -203,7 +211,7 @@ async def test_a_damaged_log_is_all_there_is_while_the_others_are_down(store: Sq
     again = Member(store, 1)
     await again.membership.prepare(stopped_cleanly=False)
     await again.image.open()
-    assert await again.membership.disown({(topic_id, 0)}, again.image) == set()
+    assert await disown(store, again.image, NodeId(1), {(topic_id, 0)}) == set()
     assert again.state("t").isr == (1, 2, 3)
     await again.die()
 

@@ -301,15 +301,15 @@ class ReplicaSession:
         for followed in tuple(self._ready):
             if left <= 0:
                 break
-            del self._ready[followed]
-            self._committed.pop(followed, None)
             try:
                 answer, found = self._next(followed, min(followed.max_bytes, left), min_one=not answers)
             except Exception as error:
                 answer, found = self._error(followed, error), None
             if answer is None:
-                self._ready[followed] = None
+                # It keeps its place, so that a batch larger than the limits comes first, and whole, before long.
                 continue
+            del self._ready[followed]
+            self._committed.pop(followed, None)
             followed.told = answer.high_watermark
             answers.append((followed, answer))
             if found is not None:

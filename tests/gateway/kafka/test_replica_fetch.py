@@ -241,6 +241,19 @@ async def test_an_answer_holds_as_much_as_was_asked_for(tmp_path):
         assert [(part.partition_index, offsets(part)) for part in answers] == [(2, [0, 1])], "the rest comes next"
 
 
+async def test_a_batch_larger_than_the_limits_is_not_passed_over_for_ever(tmp_path):
+    async with following(tmp_path, partitions=2) as follower:
+        small, large = at(0, index=0), at(0, index=1)
+        small.partition_max_bytes = large.partition_max_bytes = 2_000
+        follower.leader.append(b"small", index=0)
+        follower.leader.append(b"x" * 5000, index=1)
+        (answer,) = await follower.fetch(small, large)
+        assert answer.partition_index == 0
+        follower.leader.append(b"small again", index=0)
+        answers = await follower.fetch(at(1, index=0, last_epoch=0))
+        assert [(part.partition_index, offsets(part)) for part in answers] == [(1, [0]), (0, [1])]
+
+
 async def test_what_is_forgotten_is_not_answered(tmp_path):
     async with following(tmp_path) as follower:
         await follower.fetch(at(0))

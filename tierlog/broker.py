@@ -247,7 +247,8 @@ class Broker:
 
     async def _disown_damage(self, store: MetadataStore, image: ClusterImage, logs: LogManager) -> None:
         """What is damaged here and whole elsewhere is fetched again from the beginning."""
-        elsewhere = await disown(store, image, NodeId(self.settings.cluster.node_id), logs.damaged | logs.cut)
+        node_id = NodeId(self.settings.cluster.node_id)
+        elsewhere = await disown(store, image, node_id, logs.damaged | logs.cut, logs.emptied)
         for topic_id, partition in elsewhere & logs.damaged:
             topic = image.find_topic_by_id(topic_id)
             if topic is not None:

@@ -78,11 +78,18 @@ def _data_lost(node: NodeId, partitions: list[str]) -> DataLost:
     )
 
 
-async def disown(store: MetadataStore, image: ClusterImage, node: NodeId, partitions: Collection[Key]) -> set[Key]:
+async def disown(
+    store: MetadataStore,
+    image: ClusterImage,
+    node: NodeId,
+    partitions: Collection[Key],
+    emptied: Collection[Key] = (),
+) -> set[Key]:
     """Leave the in-sync sets of these partitions if others in them are alive, who have it all.
 
     Those in whose in-sync set the broker is not now. Where nobody else is alive it stays: what it has is the most that
-    there is.
+    there is. Not so for those that are `emptied`: a log that begins where its lost records ended must not lead, because
+    the others would take that for the log's start and delete what only they still have. They are waited for.
     """
     live = {broker.id for broker in image.brokers()} - {node}
     gone: set[Key] = set()
@@ -97,7 +104,11 @@ async def disown(store: MetadataStore, image: ClusterImage, node: NodeId, partit
             state = model.decode_partition(key, item.value, item.revision)
             if node not in state.isr:
                 gone.add((topic_id, partition))
-            elif live.intersection(state.isr) and (without := restart(state, node, live, Kept.NOTHING)) is not None:
+                continue
+            others = {member for member in state.isr if member != node}
+            if live.intersection(others) or (others and (topic_id, partition) in emptied):
+                without = restart(state, node, live, Kept.NOTHING)
+                assert without is not None
                 swaps.append(Swap(topic_id, PartitionId(partition), without))
         written = await swap_states(store, swaps)
         await image.reached(newest(written))

@@ -50,6 +50,8 @@ class LogManager:
         """Logs whose unsynced end was cut off then."""
         self.damaged: set[Key] = set()
         """Logs that miss something which was synced."""
+        self.emptied: set[Key] = set()
+        """Those of them that miss all of it: they begin where the lost records ended."""
         self._data_dir = os.path.abspath(data_dir)
         self._clock = clock
         self._logs: dict[Key, PartitionLog] = {}
@@ -149,6 +151,8 @@ class LogManager:
             self._found[key] = state
             if recovered.damaged:
                 self.damaged.add(key)
+                if recovered.empty:
+                    self.emptied.add(key)
             elif recovered.cut_bytes:
                 self.cut.add(key)
             if state.segments:
@@ -159,6 +163,7 @@ class LogManager:
                 # Offsets that were given out are never given out again, whatever became of the files.
                 self._found[key] = LogState(start_offset=point.offset)
                 self.damaged.add(key)
+                self.emptied.add(key)
                 _log.error("log directory is missing", topic_id=str(key[0]), partition=key[1], end_offset=point.offset)
         if keys:
             _log.info(

@@ -42,6 +42,8 @@ class Recovered:
     cut_bytes: int = 0
     damaged: list[str] = field(default_factory=list)
     """Paths of segments in which damage was found."""
+    empty: bool = False
+    """Nothing is left of what was synced."""
 
 
 class Recovery:
@@ -260,6 +262,7 @@ class Recovery:
         elif state.start_offset or self._point.offset > 0:
             if self._point.offset > state.start_offset:
                 self._result.damaged.append(self._directory)
+                self._result.empty = True
                 _log.error("log files are missing", directory=self._directory, synced_offset=self._point.offset)
             self._add_active(max(state.start_offset, self._point.offset))
         state.start_offset = min(state.start_offset, state.end_offset)

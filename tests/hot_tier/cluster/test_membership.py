@@ -216,6 +216,24 @@ async def test_a_damaged_log_is_all_there_is_while_the_others_are_down(store: Sq
     await again.die()
 
 
+async def test_an_emptied_log_waits_for_the_others_even_while_they_are_down(
+    store: SqliteStore, three: list[Member]
+) -> None:
+    """It would begin where its lost records ended, and the others would delete theirs up to there."""
+    await three[0].admin.create_topic("alone", assignment={0: [1]})
+    emptied = {(three[0].image.topic(name).id, 0) for name in ("t", "alone")}
+    for member in three:
+        await member.die()
+        await store.revoke_lease(member.membership.lease)
+    again = Member(store, 1)
+    await again.membership.prepare(stopped_cleanly=False)
+    await again.image.open()
+    assert await disown(store, again.image, NodeId(1), emptied, emptied) == {(again.image.topic("t").id, 0)}
+    assert (again.state("t").leader, again.state("t").isr) == (model.NO_NODE, (2, 3))
+    assert again.state("alone").isr == (1,)
+    await again.die()
+
+
 async def test_a_leader_cannot_count_on_a_process_that_is_gone(store: SqliteStore, three: list[Member]) -> None:
     """It heard from the old process of 3 that it has caught up; 3 is back on an empty disk before it writes that."""
     await write_state(three[0], isr=(NodeId(1), NodeId(2)))

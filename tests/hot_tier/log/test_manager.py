@@ -102,7 +102,7 @@ async def test_after_an_unclean_stop_logs_are_recovered(tmp_path: Path) -> None:
 
 async def test_logs_that_lost_something_are_named(tmp_path: Path) -> None:
     manager = await opened(tmp_path)
-    logs = {partition: manager.log("orders", TOPIC_ID, partition, TopicConfig()) for partition in range(4)}
+    logs = {partition: manager.log("orders", TOPIC_ID, partition, TopicConfig()) for partition in range(5)}
     for log in logs.values():
         append(log, batch(b"synced"))
         log.flush()
@@ -112,9 +112,11 @@ async def test_logs_that_lost_something_are_named(tmp_path: Path) -> None:
     os.truncate(files[1], files[1].stat().st_size - 1)
     os.truncate(files[2], 10)
     shutil.rmtree(logs[3].directory)
+    files[4].unlink()
     again = await opened(tmp_path)
     assert again.cut == {(TOPIC_ID, 1)}
-    assert again.damaged == {(TOPIC_ID, 2), (TOPIC_ID, 3)}
+    assert again.damaged == {(TOPIC_ID, 2), (TOPIC_ID, 3), (TOPIC_ID, 4)}
+    assert again.emptied == {(TOPIC_ID, 3), (TOPIC_ID, 4)}
     await again.close()
 
 

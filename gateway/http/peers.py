@@ -56,6 +56,8 @@ class Peers:
         self.forwarded = 0
         """Requests passed on, for the metrics."""
         self._watching = False
+        self._stands_still_at: Revision | None = None
+        """Our revision when it was waited for another in vain."""
 
     async def close(self) -> None:
         if self._watching:
@@ -92,12 +94,14 @@ class Peers:
             return False, False
         place, _, manner = sent.partition(";")
         revision = place.partition("@")[2]
-        if revision.isdecimal() and len(revision) < 19:
+        image = self._node.image
+        if revision.isdecimal() and len(revision) < 19 and image.revision != self._stands_still_at:
             try:
                 async with asyncio.timeout(CATCH_UP_S):
-                    await self._node.image.reached(Revision(int(revision)))
+                    await image.reached(Revision(int(revision)))
             except TimeoutError:
-                pass  # Decided by what we know; it is refused if that is too old.
+                # Decided by what we know; it is refused if that is too old. While metadata is away nobody waits again.
+                self._stands_still_at = image.revision
         return True, manner == ALONE
 
     def refuse_hop(self, broker: BrokerInfo, where: str) -> None:

@@ -17,6 +17,7 @@ import pytest_asyncio
 import uvloop
 from aiohttp import web
 
+from gateway.http import peers
 from gateway.http.peers import FORWARDED
 from gateway.http.settings import HttpSettings
 from hot_tier.cluster import model
@@ -291,6 +292,17 @@ async def test_a_broker_that_is_behind_catches_up_first(cluster: Members) -> Non
         batch = {"messages": [{"value": "v", "partition": each} for each in range(3)]}
         stored = await cluster[1].post(f"/api/v1/topics/{name}/messages/batch", json=batch)
         assert stored.status == 200, stored
+
+
+async def test_a_broker_that_cannot_catch_up_waits_only_once(cluster: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metadata that is away must not make every request slow."""
+    await cluster.make_topic("stale", 1)
+    leader = cluster[cluster.leader_of("stale", 0)]
+    ahead = {FORWARDED: f"9@{leader.broker.node.image.revision + 10**9};"}
+    for limit_s in (0.1, 3600.0):
+        monkeypatch.setattr(peers, "CATCH_UP_S", limit_s)
+        reply = await asyncio.wait_for(leader.get(messages_of("stale", 0), headers=ahead), 10)
+        assert reply.status == 200
 
 
 async def test_nobody_leads(cluster: Members) -> None:

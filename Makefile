@@ -104,9 +104,9 @@ kafka-jars: $(INSTALLED)
 
 # kcat for tests/compat, FUSE and a compiler for the faulty disks of tests/chaos and the load of benchmarks.
 test-tools: etcd
-	@if ! command -v kcat >/dev/null || ! command -v fusermount3 >/dev/null || ! command -v cc >/dev/null; then \
-	  $(SAY) 'installing kcat, fuse3 and gcc (apt) for compatibility and power-loss tests'; \
-	  $(call APT,kcat fuse3 gcc libc6-dev) \
+	@if ! command -v kcat fusermount3 cc ip nft | wc -l | grep -q 5; then \
+	  $(SAY) 'installing kcat, fuse3, gcc, iproute2 and nftables (apt) for compatibility and fault tests'; \
+	  $(call APT,kcat fuse3 gcc libc6-dev iproute2 nftables) \
 	    || $(SAY) 'no way to install them here: the tests that need them are skipped'; \
 	fi
 

@@ -33,7 +33,7 @@ def outage_of_etcd(directory, seconds: float) -> None:
 
 @pytest.mark.timeout(240)
 def test_etcd_is_gone_for_a_moment(tmp_path):
-    outage_of_etcd(tmp_path, 8)
+    outage_of_etcd(tmp_path, 5)
 
 
 @pytest.mark.slow
@@ -49,7 +49,7 @@ def test_a_paused_leader_acknowledges_nothing_when_it_goes_on(tmp_path):
         led = {n for n, state in injector.view().partitions.items() if state.leader == paused}
         assert led
         amid_ns = time.monotonic_ns() + 4 * 10**9
-        injector.carry_out((Fault(Kind.PAUSE, Who.LEADER, 0, 8),))
+        injector.carry_out((Fault(Kind.PAUSE, Who.LEADER, 0, 6),))
         runs[0].wait_for_acks()
     assert len({end.node for end in runs[0].history.epoch_ends if end.partition in led}) > 1, "nobody else was elected"
     of_the_paused = [send for send in runs[0].history.sends if send.node == paused and send.partition in led]

@@ -24,13 +24,13 @@ pytestmark = pytest.mark.skipif(TARGET == "tierlog" and shutil.which("etcd") is 
 
 @pytest.mark.timeout(240)
 def test_processes(tmp_path):
-    run_schedule(tmp_path, PROCESSES, rounds=3)
+    run_schedule(tmp_path, PROCESSES, rounds=2)
 
 
 @needs_namespaces
 @pytest.mark.timeout(240)
 def test_network(tmp_path):
-    run_schedule(tmp_path, CUTS, rounds=3)
+    run_schedule(tmp_path, CUTS, rounds=2)
 
 
 @only_tierlog
@@ -64,7 +64,7 @@ def test_power_and_processes(tmp_path, number):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(2))
 def test_full_disks(tmp_path, number):
-    kinds = (*PROCESSES, Kind.DISK_FULL, Kind.DISK_FULL)
+    kinds = (Kind.KILL, *[Kind.DISK_FULL] * 3)
     run_schedule(tmp_path, kinds, rounds=5, settings=("log.min_free_bytes=4194304",))
 
 

@@ -39,6 +39,8 @@ from tests.sim.world import World
 
 FAULTS_END_MS: Final = 7_000.0
 HEALING_MS: Final = 20_000.0
+LATEST_MESSAGE_MS: Final = 3_100.0
+"""After this long nothing that was sent is still under way."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Simulation:
         """Brokers whose disk has lost something and who have not said so yet."""
         self.healed = False
         self.ambushes: list[Ambush] = []
+        self.proposed_ms = 0.0
         self.swings: dict[int, Swing] = {}
         self.world.listener = self._happens
         for partition in self.partitions:
@@ -204,6 +207,8 @@ class Simulation:
     def _happens(self, event: str, name: object) -> None:
         if event in ("commits", "cuts", "drops"):
             self._check_in_sync()
+        elif event == "proposes":
+            self.proposed_ms = self.world.now_ms
         for ambush in self.ambushes:
             if ambush.event == event:
                 self.ambushes.remove(ambush)
@@ -240,7 +245,9 @@ class Simulation:
         """With `flush=os` a record is safe in the memory of several machines: not if the power of all of them goes.
 
         So one machine loses power at a time, in a cluster that is otherwise well, and nothing else happens until it
-        has said so. The last whole copy of a partition is never wiped, unless a write under way makes it the last.
+        has said so. Nor while a proposal may be under way: one that leaves a leader alone in sync and is written after
+        its power went makes its memory the only one that counted, which `flush=os` does not promise to survive. The
+        last whole copy of a partition is never wiped, unless a write under way makes it the last.
         """
         if self.healed:
             return True
@@ -255,9 +262,11 @@ class Simulation:
         return broker.alive and broker.registration_epoch > 0
 
     def _all_well(self) -> bool:
+        settled = self.world.now_ms - self.proposed_ms > LATEST_MESSAGE_MS
         weather = self.network.cut or self.network.lost or self.network.late or self.store.down
         return (
-            not weather
+            settled
+            and not weather
             and len(self._live()) == len(self.nodes)
             and not any(broker.paused or not broker.alive for broker in self.brokers.values())
             and all(

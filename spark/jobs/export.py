@@ -186,9 +186,10 @@ def parser() -> argparse.ArgumentParser:
 def _work(spark: SparkSession, given: argparse.Namespace) -> int:
     target: Target
     if given.table:
+        from spark.jobs.iceberg import open_catalog
         from spark.jobs.iceberg_target import IcebergTarget
 
-        target = IcebergTarget.open(spark, given.catalog, given.table)
+        target = IcebergTarget(spark, open_catalog(given.catalog), given.table)
     else:
         target = ParquetFolder(spark, given.target)
     values = Values(given.value, read_schema(given.schema), given.message, given.skip_bytes)

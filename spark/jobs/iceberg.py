@@ -52,7 +52,7 @@ _KEPT: Final = timedelta(minutes=10)
 
 
 class TableRefused(TierlogError):
-    """The table is not this topic's mirror, or others keep changing it."""
+    """The table is not what it should be, or others keep changing it."""
 
 
 @dataclass(frozen=True, slots=True)

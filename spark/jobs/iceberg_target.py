@@ -17,17 +17,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from hot_tier.errors import SettingsError, TierlogError
+from hot_tier.errors import SettingsError
 from spark.jobs.chunks import TABLES, Chunk, Folder
+from spark.jobs.iceberg import TableRefused
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-
-
-class TableRefused(TierlogError):
-    """The catalog or the table does not take this commit."""
-
-    retriable = True
 
 
 class IcebergTarget:
@@ -39,21 +34,6 @@ class IcebergTarget:
         self._names = dict(zip(TABLES, (name, f"{name}_undecodable"), strict=True))
         self._staged: dict[str, Folder] = {}
 
-    @classmethod
-    def open(cls, spark: SparkSession, catalog: str, name: str) -> "IcebergTarget":
-        try:
-            from pyiceberg.catalog import load_catalog
-        except ModuleNotFoundError:
-            raise SettingsError("pyiceberg is not installed", hint="pip install 'tierlog[spark]'") from None
-        try:
-            return cls(spark, load_catalog(catalog), name)
-        except Exception as error:  # Whatever the catalog's own client raises.
-            raise SettingsError(
-                f"the catalog cannot be opened: {error}",
-                where=catalog,
-                hint="describe it in .pyiceberg.yaml, or in PYICEBERG_CATALOG__… variables",
-            ) from error
-
     def check(self, topic: str, chunks: Mapping[int, Chunk]) -> None:
         """A commit replaces whatever of the range is there, so nothing can contradict it."""
 
@@ -64,7 +44,8 @@ class IcebergTarget:
         self._catalog.create_namespace_if_not_exists(namespace)
         for table, schema in schemas.items():
             name, wanted = self._names[table], to_arrow_schema(schema, timezone="UTC")
-            made = self._catalog.create_table_if_not_exists(name, wanted)
+            # By itself pyiceberg puts a commit on top of one that came between: a range would be there twice.
+            made = self._catalog.create_table_if_not_exists(name, wanted, properties={"commit.retry.num-retries": "0"})
             with made.update_schema() as update:
                 update.union_by_name(wanted)
             self._staged[table] = Folder(self._spark, f"{made.location()}/data/export-{token}")

@@ -26,7 +26,24 @@ async def findings(bucket: str) -> list[object]:
     return [event for event in events if isinstance(event, Finding) and event.kind != "orphan"]
 
 
-@pytest.mark.parametrize("place", [place for place in PLACES if not place.startswith(("deleted.", "replace."))])
+OFTEN = (
+    "archive.rows_uploaded",
+    "archive.before_publish",
+    "archive.published",
+    "retention.local_dropped",
+    "garbage.before_delete",
+)
+"""In every run; the others take as long again and are slow."""
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(place, marks=() if place in OFTEN else pytest.mark.slow)
+        for place in PLACES
+        if not place.startswith(("deleted.", "replace."))
+    ],
+)
 def test_killed_at(place: str, tmp_path: Path, make_service: MakeService) -> None:
     bucket = f"file://{tmp_path}/bucket"
     service = make_service(*SOON, *EXPIRING, "--bucket", bucket)

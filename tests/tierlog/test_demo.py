@@ -17,8 +17,14 @@ sys.exit(run(sys.argv[1:]))
 """
 
 
+STARTS = [
+    pytest.param(["-m", "tierlog"], id="kafka"),
+    pytest.param(["-c", WITHOUT_KAFKA_CLIENT], id="http", marks=pytest.mark.slow),
+]
+
+
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("start", [["-m", "tierlog"], ["-c", WITHOUT_KAFKA_CLIENT]], ids=["kafka", "http"])
+@pytest.mark.parametrize("start", STARTS)
 def test_every_check_holds(start: list[str], tmp_path: Path) -> None:
     command = [sys.executable, *start, "demo", "--json", "--keep", str(tmp_path / "kept")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
@@ -30,13 +36,7 @@ def test_every_check_holds(start: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "start",
-    [
-        pytest.param(["-m", "tierlog"], id="kafka"),
-        pytest.param(["-c", WITHOUT_KAFKA_CLIENT], id="http", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("start", STARTS)
 def test_every_check_of_the_cluster_holds(start: list[str]) -> None:
     etcd_binary()
     command = [sys.executable, *start, "demo", "--cluster", "--json"]

@@ -1,4 +1,9 @@
-"""Fixtures that the whole suite shares: real service processes."""
+"""Fixtures that the whole suite shares: real service processes. And which tests are tried again.
+
+Tests of real processes, clients and Spark share two cores with each other, and a machine that stalls for seconds ends
+leases and time-outs. One that fails is tried once more, and the summary shows that it was. What checks safety or is
+free of clocks (chaos, simulation, contracts, everything in process) is never tried again: it failed, or it did not.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,3 +26,19 @@ def make_service(tmp_path: Path) -> Iterator[MakeService]:
     """Starts nodes of the test's own: `make_service("--set", "topic.flush=os")`."""
     with services(tmp_path) as make:
         yield make
+
+
+WITH_REAL_PROCESSES = (
+    "tests/compat/",
+    "tests/gateway/kafka/test_group_clients.py",
+    "tests/hot_tier/cluster/test_etcd",
+    "tests/integration/",
+    "tests/spark/",
+    "tests/tierlog/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(WITH_REAL_PROCESSES):
+            item.add_marker(pytest.mark.flaky(reruns=1))

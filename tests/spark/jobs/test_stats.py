@@ -18,7 +18,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture(scope="module")
 def topic(spark: SparkSession, archive: Archive) -> TopicStats:
-    [found] = stats(spark, archive.bucket, top=3).topics
+    [found] = stats(spark, archive.bucket, [TOPIC], top=3).topics
     return found
 
 
@@ -41,7 +41,7 @@ def test_volume_keys_and_skew(topic: TopicStats, archive: Archive) -> None:
     assert topic.top_keys[0].bytes == sum(size(row) for row in rows if row[5] == topic.top_keys[0].key.encode())
     most = max(each.rows for each in topic.partitions)
     assert topic.partition_skew == pytest.approx(most / (len(rows) / len(topic.partitions)))
-    stored = sum(path.stat().st_size for path in Path(archive.path).glob("topic=*/*/*.parquet"))
+    stored = sum(path.stat().st_size for path in Path(archive.path).glob(f"topic={TOPIC}/*/*.parquet"))
     assert sum(each.archived_bytes for each in topic.partitions) == stored
 
 

@@ -19,7 +19,7 @@ from cold_tier.errors import CorruptManifest, CorruptObject, ObjectMissing, Repl
 from cold_tier.format.index import read_index
 from cold_tier.format.read import SegmentReader
 from cold_tier.layout import PartitionLayout
-from cold_tier.manifest.codec import read_proposal, write_proposal
+from cold_tier.manifest.codec import MAX_BODY_BYTES, read_proposal, write_proposal
 from cold_tier.manifest.model import Segment
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.manifest.replacement import Proposal, judge
@@ -44,15 +44,17 @@ async def place(store: RetryingStore, proposal: Proposal) -> str:
 
 async def waiting(store: RetryingStore, layout: PartitionLayout) -> dict[str, Proposal | CorruptManifest]:
     """By name, one LIST; one that cannot be read as the error that says so."""
-    names = [
-        name
+    sizes = {
+        name: info.size
         async for info in store.list(layout.proposals_folder)
         if (name := layout.parse_proposal(info.key)) is not None
-    ]
+    }
     found: dict[str, Proposal | CorruptManifest] = {}
-    for name in names:
+    for name, size in sizes.items():
         where = f"{store.url}{layout.proposal(name)}"
         try:
+            if size > MAX_BODY_BYTES:
+                raise CorruptManifest(f"of {size} bytes is larger than any proposal", where=where)
             proposal = read_proposal(await store.get(layout.proposal(name)), where)
             if proposal.layout != layout:
                 raise CorruptManifest(f"is for {proposal.layout}, not for where it lies", where=where)

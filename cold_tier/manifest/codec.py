@@ -35,7 +35,7 @@ _VERSION: Final = 1
 _SNAPSHOT: Final = b"TLMS"
 _PAGE: Final = b"TLMP"
 _PROPOSAL: Final = b"TLPR"
-_MAX_BODY_BYTES: Final = 64 << 20
+MAX_BODY_BYTES: Final = 64 << 20
 
 _PLAIN: Final = tuple(f.name for f in fields(Segment) if f.name not in ("name", "epochs"))
 _PAGE_FIELDS: Final = tuple(f.name for f in fields(Page))
@@ -193,7 +193,7 @@ def _open(magic: bytes, data: Buffer, where: str, parse: Callable[[dict[str, Any
     if version != _VERSION:
         raise CorruptManifest(f"written in version {version}, this is version {_VERSION}", where=where, hint="upgrade")
     try:
-        body = zstandard.ZstdDecompressor().decompress(packed, max_output_size=_MAX_BODY_BYTES)
+        body = zstandard.ZstdDecompressor().decompress(packed, max_output_size=MAX_BODY_BYTES)
         return parse(orjson.loads(body))
     except (zstandard.ZstdError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptManifest(f"cannot be read: {error}", where=where) from error

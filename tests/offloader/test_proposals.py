@@ -9,6 +9,7 @@ import pytest
 
 from cold_tier import proposals
 from cold_tier.inventory import find_topics
+from cold_tier.manifest.codec import MAX_BODY_BYTES
 from cold_tier.manifest.model import Segment
 from cold_tier.manifest.reader import load_newest
 from cold_tier.manifest.replacement import Proposal, Replacement
@@ -164,6 +165,19 @@ async def test_a_proposal_that_cannot_be_read_is_refused(tmp_path: Path) -> None
         [(outcome, _)] = await consider(node)
         assert outcome == "refused"
         assert await node.keys(node.layout.proposals_folder) == [node.layout.refusal("a" * 32)]
+
+
+async def test_an_object_larger_than_any_proposal_is_refused_unread(tmp_path: Path) -> None:
+    async with archived_node(str(tmp_path), config=KEEPING) as node:
+        await fill(node, tmp_path)
+        path = tmp_path / "bucket" / node.layout.proposal("a" * 32)
+        path.parent.mkdir(parents=True)
+        with path.open("wb") as file:
+            file.truncate(MAX_BODY_BYTES + 1)
+        gets = node.store.counters.gets
+        [(outcome, reason)] = await consider(node)
+        assert outcome == "refused" and "larger than any proposal" in reason
+        assert node.store.counters.gets == gets
 
 
 async def test_a_second_look_finds_it_done(tmp_path: Path) -> None:

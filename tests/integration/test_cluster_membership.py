@@ -1,14 +1,13 @@
 """Real brokers on a real etcd: they find each other, replace each other, and refuse what would lose records."""
 
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
 
-from tests.support.brokers import Brokers, cluster
+from tests.support.brokers import Brokers, cluster, make_topic, partitions, until
 from tierlog.client import Client, path
 from tierlog.process import ServeFailed, ServeProcess
 
@@ -19,24 +18,6 @@ WAIT_S = 60.0
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     with cluster(tmp_path_factory.mktemp("cluster")) as brokers:
         yield brokers
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
-def make_topic(brokers: Brokers, name: str, **config: Any) -> None:
-    with Client(brokers[1].url) as client:
-        client.post(path("topics"), {"name": name, **config})
-
-
-def partitions(brokers: Brokers, topic: str, through: int) -> list[dict[str, Any]]:
-    with Client(brokers[through].url) as client:
-        found: list[dict[str, Any]] = client.get(path("topics", topic))["partitions"]
-        return found
 
 
 def seen(brokers: Brokers, through: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.structs import TopicPartition
 
 from benchmarks.peer.jars import PeerUnavailable, jars_dir, java
-from tests.support.brokers import Brokers, cluster
+from tests.support.brokers import Brokers, cluster, make_topic, partitions, until
 from tests.support.command import tierlog
 from tierlog.client import Client, path
 
@@ -28,24 +28,6 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     with cluster(tmp_path_factory.mktemp("cluster"), size=0) as brokers:
         brokers.start_all({1: "a", 2: "b", 3: "a"})
         yield brokers
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
-def make_topic(brokers: Brokers, name: str, **config: Any) -> None:
-    with Client(brokers[1].url) as client:
-        client.post(path("topics"), {"name": name, **config})
-
-
-def partitions(brokers: Brokers, topic: str, through: int = 1) -> list[dict[str, Any]]:
-    with Client(brokers[through].url) as client:
-        found: list[dict[str, Any]] = client.get(path("topics", topic))["partitions"]
-        return found
 
 
 def produce(brokers: Brokers, topic: str) -> None:

@@ -14,8 +14,9 @@ from cold_tier.objects.open import StoreSettings, open_store
 from cold_tier.reports import Finding
 from offloader.failpoints import PLACES
 from offloader.verify import verify
-from tests.integration.tiers import SOON, Sender, archived_rows, create_topic, read_all, wait_until
+from tests.integration.tiers import SOON, Sender, archived_rows, create_topic, read_all
 from tests.support.service import MakeService
+from tests.support.waiting import wait_until
 
 EXPIRING = ("--set", "archive.delete_grace_ms=0")
 

@@ -17,7 +17,8 @@ import uvloop
 
 from hot_tier.ids import NodeId, PartitionId, TopicPartition
 from hot_tier.log.partition_log import PartitionLog
-from tests.support.members import Member, Members, members, until
+from tests.support.members import Member, Members, members
+from tests.support.waiting import until
 
 TOPIC = "orders"
 TP = TopicPartition(TOPIC, PartitionId(0))

@@ -15,9 +15,10 @@ from types import SimpleNamespace
 import pytest
 
 from tests.integration.test_archive_kill import findings
-from tests.integration.tiers import SOON, TIERED, Sender, archived_rows, read_with_http, wait_until
+from tests.integration.tiers import SOON, TIERED, Sender, archived_rows, read_with_http
 from tests.support.brokers import Brokers
 from tests.support.etcd import etcd
+from tests.support.waiting import wait_until
 from tierlog.process import ServeProcess
 
 ROUTES = [

@@ -23,7 +23,8 @@ from gateway.http.settings import HttpSettings
 from hot_tier.cluster import model
 from hot_tier.cluster.store import Delete, Put
 from hot_tier.ids import NodeId, PartitionId
-from tests.support.members import Member, Members, members, until
+from tests.support.members import Member, Members, members
+from tests.support.waiting import until
 
 
 def pytest_asyncio_loop_factories(config, item):

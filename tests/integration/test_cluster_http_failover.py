@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.brokers import Brokers, cluster
+from tests.support.waiting import wait_until
 
 TOPIC = "orders"
 
@@ -92,12 +93,12 @@ def test_a_killed_leader(tmp_path: Path) -> None:
         for poster in posters:
             poster.start()
         try:
-            wait(lambda: all(len(poster.stored) > 50 for poster in posters))
+            wait_until(lambda: all(len(poster.stored) > 50 for poster in posters), "all to have posted")
             leader = made["partitions"][0]["leader"]
             brokers[leader].kill()
             living = [poster for poster in posters if poster._node != leader]
             before = {poster: len(poster.stored) for poster in living}
-            wait(lambda: all(len(poster.stored) > before[poster] + 50 for poster in living))
+            wait_until(lambda: all(len(poster.stored) > before[poster] + 50 for poster in living), "them to post again")
         finally:
             for poster in posters:
                 poster.ending.set()
@@ -111,10 +112,3 @@ def test_a_killed_leader(tmp_path: Path) -> None:
             assert found.get(offset) == value and times[value] == 1, f"{value} was stored at {offset}"
         assert not [value for value in poster.refused if times[value]], "refused, and yet there"
         assert all(times[value] <= 1 for value in poster.unknown)
-
-
-def wait(condition: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

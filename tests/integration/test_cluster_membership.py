@@ -7,7 +7,8 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 
-from tests.support.brokers import Brokers, cluster, make_topic, partitions, until
+from tests.support.brokers import Brokers, cluster, make_topic, partitions
+from tests.support.waiting import wait_until
 from tierlog.client import Client, path
 from tierlog.process import ServeFailed, ServeProcess
 
@@ -60,8 +61,8 @@ def test_the_controller_is_killed_and_comes_back_on_an_empty_disk(brokers: Broke
     killed = seen(brokers, 1)["controller"]
     other = next(node for node in (1, 2, 3) if node != killed)
     brokers[killed].kill()
-    until(lambda: seen(brokers, other)["controller"] not in (None, killed), "another one governs")
-    until(
+    wait_until(lambda: seen(brokers, other)["controller"] not in (None, killed), "another one governs")
+    wait_until(
         lambda: all(each["leader"] not in (None, killed) for each in partitions(brokers, "kept", other)),
         "the others lead",
     )
@@ -69,7 +70,7 @@ def test_the_controller_is_killed_and_comes_back_on_an_empty_disk(brokers: Broke
 
     shutil.rmtree(brokers[killed].data_dir)
     brokers[killed].start()
-    until(
+    wait_until(
         lambda: all(sorted(each["isr"]) == [1, 2, 3] for each in partitions(brokers, "kept", other)),
         "it has caught up with everything",
     )
@@ -94,7 +95,7 @@ def test_a_log_that_lost_synced_records_is_filled_again_before_it_counts(brokers
     with log.open("r+b") as file:
         file.truncate(size // 2)
     brokers[torn].start()
-    until(lambda: sorted(partitions(brokers, "torn", other)[0]["isr"]) == [1, 2, 3], "it has caught up")
+    wait_until(lambda: sorted(partitions(brokers, "torn", other)[0]["isr"]) == [1, 2, 3], "it has caught up")
     assert partitions(brokers, "torn", other)[0]["high_watermark"] == 1_000
     copies = [next((brokers[node].data_dir / "logs").glob("torn.*/0/*.log")).read_bytes() for node in (1, 2, 3)]
     assert copies[0] == copies[1] == copies[2]
@@ -115,5 +116,5 @@ def test_a_disk_that_alone_held_records_is_asked_for(brokers: Brokers) -> None:
     shutil.rmtree(brokers[3].data_dir)
     aside.rename(brokers[3].data_dir)
     brokers[3].start()
-    until(lambda: all(each["leader"] for each in partitions(brokers, "single", 1)), "all are led again")
+    wait_until(lambda: all(each["leader"] for each in partitions(brokers, "single", 1)), "all are led again")
     assert sum(each["high_watermark"] for each in partitions(brokers, "single", 1)) == 100

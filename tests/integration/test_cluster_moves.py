@@ -14,8 +14,9 @@ from kafka.admin import KafkaAdminClient
 from kafka.structs import TopicPartition
 
 from benchmarks.peer.jars import PeerUnavailable, jars_dir, java
-from tests.support.brokers import Brokers, cluster, make_topic, partitions, until
+from tests.support.brokers import Brokers, cluster, make_topic, partitions
 from tests.support.command import tierlog
+from tests.support.waiting import wait_until
 from tierlog.client import Client, path
 
 WAIT_S = 60.0
@@ -71,12 +72,12 @@ def test_administrators_tools_move_partitions_and_leaders(brokers: Brokers) -> N
     try:
         for target in ([1, 2, 3], [3, 2], [2]):
             admin.alter_partition_reassignments({tp: target})
-            until(lambda: not admin.list_partition_reassignments(), "the reassignment is done")
+            wait_until(lambda: not admin.list_partition_reassignments(), "the reassignment is done")
             (found,) = partitions(brokers, "moved")
             assert (found["replicas"], sorted(found["isr"])) == (target, sorted(target))
             assert found["leader"] in target
         admin.alter_partition_reassignments({tp: [1, 2]})
-        until(lambda: not admin.list_partition_reassignments(), "the reassignment is done")
+        wait_until(lambda: not admin.list_partition_reassignments(), "the reassignment is done")
         assert partitions(brokers, "moved")[0]["leader"] == 2
     finally:
         admin.close()
@@ -108,7 +109,7 @@ def test_apaches_own_tool_moves_a_partition_slowly(brokers: Brokers, tmp_path: P
         return done.stdout
 
     assert "Successfully started partition reassignment" in run("--execute", "--throttle", "1000000")
-    until(lambda: partitions(brokers, "slowly")[0]["replicas"] == target, "it has moved")
+    wait_until(lambda: partitions(brokers, "slowly")[0]["replicas"] == target, "it has moved")
     said = run("--verify")
     assert "Reassignment of partition slowly-0 is completed." in said
     assert "Clearing broker-level throttles" in said
@@ -145,7 +146,7 @@ def test_a_broker_comes_gets_its_share_and_goes_again(brokers: Brokers) -> None:
 
     ran = tierlog("cluster", "decommission", "2", server=brokers[3].url)
     assert ran.out == "broker 2 holds nothing any more\n"
-    until(lambda: not logs_of(brokers, 2, "t"), "what it no longer holds goes from its disk")
+    wait_until(lambda: not logs_of(brokers, 2, "t"), "what it no longer holds goes from its disk")
     brokers[2].stop()
     assert all(2 not in each["replicas"] and each["leader"] for each in partitions(brokers, "t"))
     assert consume(brokers, "t") == EXPECTED

@@ -13,17 +13,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, Topic
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.brokers import Brokers, cluster
+from tests.support.waiting import wait_until
 from tierlog.process import ServeProcess
 
 DEADLINE_S = 60
 PARTITIONS = 3
-
-
-def until(condition, what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def create(brokers: Brokers) -> AdminClient:
@@ -68,7 +62,7 @@ class Sending:
         assert len(self.acked) == self._sent
 
     def wait_for(self, acked: int) -> None:
-        until(lambda: self._producer.poll(0.01) is not None and len(self.acked) >= acked, "records are acknowledged")
+        wait_until(lambda: self._producer.poll(0.01) is not None and len(self.acked) >= acked, "acknowledged")
 
     def _delivered(self, error: object, message: Message) -> None:
         if error is not None:
@@ -115,7 +109,7 @@ def test_a_killed_leader_takes_nothing_with_it(tmp_path: Path) -> None:
             sending.flush()
             assert victim not in {each.leader for each in partitions(admin).values()}
             brokers[victim].start()
-            until(lambda: all(len(each.isrs) == 3 for each in partitions(admin).values()), "all are in sync again")
+            wait_until(lambda: all(len(each.isrs) == 3 for each in partitions(admin).values()), "all are in sync again")
         sending.send(300)
         sending.flush()
         assert read_all(brokers, len(sending.acked)) == sending.acked

@@ -21,10 +21,10 @@ from tests.integration.tiers import (
     read_with_aiokafka,
     read_with_http,
     read_with_kafka_python,
-    wait_until,
 )
 from tests.support.s3 import S3Server, credentials, weed
 from tests.support.service import MakeService
+from tests.support.waiting import wait_until
 from tierlog.process import ServeProcess
 
 COUNT = 6000

@@ -25,10 +25,11 @@ from cold_tier.manifest.reader import load_newest
 from cold_tier.objects.open import StoreSettings, open_store
 from cold_tier.reports import Finding
 from offloader.verify import verify
-from tests.integration.tiers import SOON, Sender, check_value, create_topic, local_start, read_all, wait_until
+from tests.integration.tiers import SOON, Sender, check_value, create_topic, local_start, read_all
 from tests.support.faulty_s3 import READS, WRITES, Act, Fault, FaultyS3, faulty
 from tests.support.s3 import credentials, weed
 from tests.support.service import services
+from tests.support.waiting import wait_until
 from tierlog.process import ServeProcess
 
 FAULT_S = 2.5

@@ -6,7 +6,7 @@ import json
 import time
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -170,13 +170,6 @@ def read_with_http(service: ServeProcess, topic: str, count: int) -> list[int]:
 def local_start(service: ServeProcess, topic: str) -> int:
     """The first offset on local disk: the name of the oldest segment."""
     return min((int(path.stem) for path in service.data_dir.glob(f"logs/{topic}.*/0/*.log")), default=0)
-
-
-def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 60) -> None:
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {deadline_s:.0f} s: {what}"
-        time.sleep(0.1)
 
 
 def archived_rows(bucket: str, topic: str) -> list[tuple[int, int]]:

@@ -17,8 +17,8 @@ from gateway.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, 
 from hot_tier.record.batch import iter_headers, read_header
 from hot_tier.record.columns import NewRecord, decode_records, encode_records
 from offloader.archive import archive_segment
-from tests.gateway.kafka.node import until
 from tests.offloader.harness import TOPIC, Archived, archived_node
+from tests.support.waiting import until
 
 HOUR = 3_600_000
 GROUPS = 8

@@ -20,8 +20,8 @@ from hot_tier.record.columns import NewRecord, encode_records
 from offloader import failpoints
 from offloader.archive import archive_segment
 from offloader.settings import OffloadSettings
-from tests.gateway.kafka.node import until
 from tests.offloader.harness import SMALL, TOPIC, Archived, archived_node
+from tests.support.waiting import until
 
 HOUR = 3_600_000
 DROPPING = {"local.retention.ms": "1000", "retention.ms": "-1"}

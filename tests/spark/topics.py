@@ -8,7 +8,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame
 
-from tests.integration.tiers import TIERED, wait_until
+from tests.integration.tiers import TIERED
+from tests.support.waiting import wait_until
 from tierlog.client import Client, path
 from tierlog.process import ServeProcess
 

@@ -1,7 +1,6 @@
 """A cluster of real `tierlog serve` processes that share an etcd and a bucket, always ended at the end of the test."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,8 +11,6 @@ from tests.support.etcd import etcd
 from tests.support.service import QUICK
 from tierlog.client import Client, path
 from tierlog.process import ServeProcess
-
-WAIT_S = 60.0
 
 
 @dataclass
@@ -52,13 +49,6 @@ def cluster(directory: Path, *flags: str, size: int = 3) -> Iterator[Brokers]:
         brokers = Brokers(directory, stack.enter_context(etcd()), stack, {})
         brokers.start_all(dict.fromkeys(range(1, size + 1), ""), *flags)
         yield brokers
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def make_topic(brokers: Brokers, name: str, **config: Any) -> None:

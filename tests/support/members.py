@@ -1,8 +1,7 @@
 """Brokers of one cluster inside the test's process, on a real etcd, and callers of their HTTP ports."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from hot_tier.log.settings import LogSettings
 from offloader.settings import OffloadSettings
 from tests.gateway.http.conftest import Reply
 from tests.support.etcd import etcd
+from tests.support.waiting import until
 from tierlog.broker import Broker
 from tierlog.settings import Settings
 
@@ -125,11 +125,3 @@ async def members(directory: Path, size: int = 3, **settings: Any) -> AsyncItera
             await until(lambda: all(len(each.broker.node.image.brokers()) == size for each in found))
             await until(lambda: all(each.broker.node.image.controller > 0 for each in found))
             yield found
-
-
-async def until(condition: Callable[[], Any], deadline_s: float = 20) -> None:
-    """Wait for what must come."""
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await asyncio.sleep(0.01)

@@ -6,8 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,12 @@ import pytest
 
 from tests.support.command import tierlog
 from tests.support.etcd import etcd_binary
+from tests.support.waiting import wait_until
 from tierlog.client import Client, path
 from tierlog.cluster_process import LocalCluster
 from tierlog.cluster_status import summary
 
 DEADLINE_S = 60
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {what}"
-        time.sleep(0.05)
 
 
 class Up:
@@ -96,13 +89,13 @@ def test_the_life_of_a_cluster(tmp_path: Path) -> None:
         ]
 
         os.kill(two["pid"], signal.SIGKILL)
-        until(lambda: "broker 2 was ended by signal 9" in running.errors.read_text(), "word of the broker's end")
+        wait_until(lambda: "broker 2 was ended by signal 9" in running.errors.read_text(), "word of the broker's end")
 
         def status() -> Any:
             return tierlog("cluster", "status", "--json", server=one["http"], code=None).json
 
-        until(lambda: [each["leaders"] for each in status()["brokers"]] == [4, 0], "broker 1 to lead everything")
-        until(lambda: len(status()["under_replicated"]) == 4, "broker 2 to leave the in-sync sets")
+        wait_until(lambda: [each["leaders"] for each in status()["brokers"]] == [4, 0], "broker 1 to lead everything")
+        wait_until(lambda: len(status()["under_replicated"]) == 4, "broker 2 to leave the in-sync sets")
         shown = tierlog("cluster", "status", server=one["http"], code=1).out
         assert "4 partitions with replicas missing" in shown and "down" in shown
         assert running.end(signal.SIGTERM) == 0
@@ -113,7 +106,7 @@ def test_the_life_of_a_cluster(tmp_path: Path) -> None:
         assert [(each["kafka"], each["http"]) for each in second["brokers"]] == [
             (each["kafka"], each["http"]) for each in first["brokers"]
         ]
-        until(lambda: tierlog("cluster", "status", server=two["http"], code=None).code == 0, "all replicas in sync")
+        wait_until(lambda: tierlog("cluster", "status", server=two["http"], code=None).code == 0, "all in sync")
         with Client(two["http"]) as client:
             at = path("topics", "orders", "partitions", stored["partition"], "messages")
             (message,) = client.get(at, offset=stored["offset"])["messages"]
@@ -126,7 +119,7 @@ def test_the_life_of_a_cluster(tmp_path: Path) -> None:
 def test_an_interrupted_start_leaves_nothing_behind(tmp_path: Path) -> None:
     directory = tmp_path / "cluster"
     with up(directory, "--brokers", "2") as running:
-        until(lambda: (directory / "broker-2.out").exists(), "the brokers to be started")
+        wait_until(lambda: (directory / "broker-2.out").exists(), "the brokers to be started")
         assert running.end(signal.SIGINT) == 130
     assert listeners(directory) == []
 

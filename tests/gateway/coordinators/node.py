@@ -108,10 +108,3 @@ async def coordinated(directory: str, settings: GroupSettings = SETTINGS, clock:
 
 def tp(partition: int, topic: str = "t") -> TopicPartition:
     return TopicPartition(topic, PartitionId(partition))
-
-
-async def until(condition, deadline_s: float = 10) -> None:
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await asyncio.sleep(0.005)

@@ -33,7 +33,8 @@ from hot_tier.errors import InvalidRequest, StorageFailure, UnknownPartition, Un
 from hot_tier.ids import NodeId, PartitionId, TopicPartition
 from hot_tier.record.batch import read_header
 from hot_tier.record.records import NewRecord, decode_records, encode_records
-from tests.gateway.coordinators.node import SETTINGS, Clock, Coordinated, coordinated, tp, until
+from tests.gateway.coordinators.node import SETTINGS, Clock, Coordinated, coordinated, tp
+from tests.support.waiting import until
 
 
 def pytest_asyncio_loop_factories(config, item):

@@ -15,7 +15,8 @@ from hot_tier.cluster.model import PartitionState, encode, partition_key
 from hot_tier.cluster.store import Put
 from hot_tier.errors import NotLeader
 from hot_tier.ids import NodeId, PartitionId, TopicPartition
-from tests.gateway.coordinators.node import NODE_ID, SETTINGS, Coordinated, coordinated, tp, until
+from tests.gateway.coordinators.node import NODE_ID, SETTINGS, Coordinated, coordinated, tp
+from tests.support.waiting import until
 
 OTHER = NodeId(5)
 NUMBER = partition_of("g", SETTINGS.offsets_topic_partitions)

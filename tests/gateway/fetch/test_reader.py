@@ -8,7 +8,7 @@ from hot_tier.ids import Offset
 from hot_tier.record.batch import read_header
 from hot_tier.record.records import decode_records
 from tests.gateway.kafka.batches import TIME_MS, batch
-from tests.gateway.kafka.node import until
+from tests.support.waiting import until
 
 BIG = 1 << 20
 

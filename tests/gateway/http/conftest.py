@@ -1,6 +1,5 @@
 """A whole node in the test's process, and callers for its HTTP interface."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -120,10 +119,3 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
 @pytest.fixture
 async def served(serve: Serve) -> Served:
     return await serve()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what must come; ten seconds are far more than it takes."""
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 — what is waited for has no event of its own
-            await asyncio.sleep(0.005)

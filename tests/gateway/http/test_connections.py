@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.gateway.http.conftest import Serve, Served, until
+from tests.gateway.http.conftest import Serve, Served
+from tests.support.waiting import until
 
 MESSAGES = b"/api/v1/topics/orders/messages"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -13,7 +13,8 @@ import pytest
 
 from gateway.http.problems import Problem
 from gateway.http.read_routes import choose_media
-from tests.gateway.http.conftest import Serve, Served, until
+from tests.gateway.http.conftest import Serve, Served
+from tests.support.waiting import until
 
 READ = "/api/v1/topics/orders/partitions/0/messages"
 BATCH = "/api/v1/topics/orders/messages/batch"

@@ -9,7 +9,8 @@ import pytest
 from hot_tier.cluster.model import encode, partition_key
 from hot_tier.cluster.store import Put
 from hot_tier.ids import NodeId, PartitionId
-from tests.gateway.http.conftest import Reply, Serve, Served, until
+from tests.gateway.http.conftest import Reply, Serve, Served
+from tests.support.waiting import until
 
 OTHER = NodeId(5)
 

@@ -37,8 +37,9 @@ from hot_tier.replication.partition import Partition
 from hot_tier.replication.replica import Replica
 from hot_tier.replication.settings import ReplicationSettings
 from hot_tier.replication.table import PartitionTable
-from tests.gateway.kafka.node import now_ms, until
+from tests.gateway.kafka.node import now_ms
 from tests.gateway.kafka.wire import Wire, free_port
+from tests.support.waiting import until
 
 REPLICATION = ReplicationSettings(lag_time_max_ms=1_000)
 

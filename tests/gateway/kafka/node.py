@@ -39,13 +39,6 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def until(condition, deadline_s: float = 10) -> None:
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
-
-
 @dataclass
 class Running:
     node: Node

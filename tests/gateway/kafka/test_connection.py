@@ -19,8 +19,8 @@ from gateway.kafka.protocol.messages.produce import ProduceRequest, ProduceRespo
 from gateway.kafka.server import KafkaServer
 from gateway.kafka.settings import KafkaSettings
 from hot_tier.errors import UnknownTopic
-from tests.gateway.kafka.node import until
 from tests.gateway.kafka.wire import Wire, free_port, request_frame
+from tests.support.waiting import until
 
 SETTINGS = KafkaSettings(port=0)
 

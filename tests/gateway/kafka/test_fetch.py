@@ -14,7 +14,8 @@ from hot_tier.record.batch import iter_headers, read_header
 from hot_tier.record.records import decode_records
 from hot_tier.record.validate import validate_produced
 from tests.gateway.kafka.batches import batch
-from tests.gateway.kafka.node import running_node, until
+from tests.gateway.kafka.node import running_node
+from tests.support.waiting import until
 
 VERSIONS = range(4, 18)
 BIG = 1 << 20

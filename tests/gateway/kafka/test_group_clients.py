@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.peer.jars import PeerUnavailable, jars_dir, java
 from benchmarks.peer.tools import run_tool
-from tests.gateway.kafka.node import until
 from tests.support.service import services
+from tests.support.waiting import until
 
 DEADLINE_S = 40
 

@@ -34,8 +34,9 @@ from gateway.kafka.protocol.messages.offset_fetch import (
 from gateway.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from gateway.kafka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.gateway.kafka.batches import batch
-from tests.gateway.kafka.node import running_node, until
+from tests.gateway.kafka.node import running_node
 from tests.gateway.kafka.wire import Wire
+from tests.support.waiting import until
 
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
 

@@ -13,7 +13,8 @@ from hot_tier.cluster import model
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.store import Delete, Put
 from hot_tier.ids import NodeId
-from tests.gateway.kafka.node import KAFKA, running_node, until
+from tests.gateway.kafka.node import KAFKA, running_node
+from tests.support.waiting import until
 
 VERSIONS = range(14)
 

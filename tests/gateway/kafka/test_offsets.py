@@ -16,7 +16,8 @@ from gateway.kafka.protocol.messages.offset_for_leader_epoch import (
 )
 from hot_tier.record.batch import read_header
 from tests.gateway.kafka.batches import TIME_MS, batch
-from tests.gateway.kafka.node import running_node, until
+from tests.gateway.kafka.node import running_node
+from tests.support.waiting import until
 
 
 async def write(running, *batches):

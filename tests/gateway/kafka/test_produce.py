@@ -15,7 +15,8 @@ from hot_tier.cluster.quotas import QuotaAlteration
 from hot_tier.errors import StorageFailure
 from hot_tier.record.records import decode_records
 from tests.gateway.kafka.batches import TIME_MS, batch, patched
-from tests.gateway.kafka.node import running_node, until
+from tests.gateway.kafka.node import running_node
+from tests.support.waiting import until
 
 VERSIONS = range(3, 12)
 

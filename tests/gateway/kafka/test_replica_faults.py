@@ -8,7 +8,7 @@ from hot_tier.cluster import model
 from hot_tier.errors import MetadataAnswerLost, StorageFailure
 from hot_tier.ids import Offset
 from tests.gateway.kafka.members import Member, members
-from tests.gateway.kafka.node import until
+from tests.support.waiting import until
 
 DEADLINE_S = 20
 

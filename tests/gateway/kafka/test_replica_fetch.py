@@ -21,8 +21,8 @@ from hot_tier.cluster.store import Put
 from hot_tier.ids import NodeId
 from hot_tier.record.batch import iter_headers
 from tests.gateway.kafka.members import Member, Members, members
-from tests.gateway.kafka.node import until
 from tests.gateway.kafka.wire import Wire
+from tests.support.waiting import until
 
 VERSION = 17
 FOLLOWER = NodeId(9)

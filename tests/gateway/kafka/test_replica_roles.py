@@ -16,7 +16,7 @@ from hot_tier.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, Not
 from hot_tier.ids import NodeId, Offset
 from hot_tier.record.batch import iter_headers
 from tests.gateway.kafka.members import Member, members
-from tests.gateway.kafka.node import until
+from tests.support.waiting import until
 
 DEADLINE_S = 20
 

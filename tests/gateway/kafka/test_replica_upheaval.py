@@ -18,7 +18,7 @@ from hot_tier.ids import NodeId, Offset
 from hot_tier.record.batch import iter_headers
 from hot_tier.record.records import decode_records
 from tests.gateway.kafka.members import Members, members
-from tests.gateway.kafka.node import until
+from tests.support.waiting import until
 
 NODES = (1, 2, 3)
 PARTITIONS = 2

@@ -1,7 +1,7 @@
 """What a store in etcd adds to the contract: endpoints that fail, members that hang, answers that are lost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Self
 
@@ -13,6 +13,7 @@ from hot_tier.cluster.store import ABSENT, Compare, Event, MetadataStore, Put, R
 from hot_tier.errors import MetadataAnswerLost, MetadataCompacted, MetadataUnavailable
 from tests.support.etcd import EtcdCluster, etcd_cluster
 from tests.support.faulty_s3 import Act, Fault, FaultyS3, faulty
+from tests.support.waiting import until
 
 DEADLINE_S = 30
 
@@ -134,12 +135,6 @@ class Watching:
 async def stop(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 — the condition is about another process
-            await asyncio.sleep(0.01)
 
 
 # Sharing

@@ -4,7 +4,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -16,6 +16,7 @@ from hot_tier.log.manager import LogManager, wall_clock_ms
 from hot_tier.log.settings import LogSettings
 from hot_tier.record.records import decode_records
 from tests.hot_tier.log.support import NOW, TOPIC_ID, append, batch
+from tests.support.waiting import until
 
 SETTINGS = LogSettings(min_free_bytes=0, max_open_files=64)
 
@@ -162,13 +163,6 @@ async def test_opening_four_thousand_logs(tmp_path: Path, capsys: pytest.Capture
             f"\n4,000 logs: first write {wrote - started:.2f} s, clean stop {closed - wrote:.2f} s, "
             f"clean start {opened_again - closed:.2f} s, recovery {done - unclean:.2f} s"
         )
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "condition did not come true"
-        await asyncio.sleep(0.005)
 
 
 async def test_upkeep_goes_on_by_itself(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from hot_tier.replication.fetchers import Fetchers
 from hot_tier.replication.following import FetchAnswer, FetchFrom
 from hot_tier.replication.link import LeaderLink, LinkListener, PartitionKey
 from hot_tier.replication.settings import ReplicationSettings
-from tests.gateway.kafka.node import until
 from tests.hot_tier.replication.test_replica import LEADER, Harness, batch
+from tests.support.waiting import until
 
 
 class Link:

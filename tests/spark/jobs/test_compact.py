@@ -16,11 +16,12 @@ from cold_tier.pins import held
 from spark.jobs.audit import audit
 from spark.jobs.compact import compact, main
 from spark.source import tierlog_read
-from tests.integration.tiers import SOON, wait_until
+from tests.integration.tiers import SOON
 from tests.spark.conftest import PARTITIONS, TOPIC, Archive
 from tests.spark.topics import Row, consume, create, rows_of, send, settle
 from tests.support.s3 import credentials, weed
 from tests.support.service import MakeService, services
+from tests.support.waiting import wait_until
 from tierlog.process import ServeProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]

@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from hot_tier.record.columns import NewRecord
 from spark.jobs.replay import main, replay_to_topic
 from spark.jobs.replay_target import HEADER, Progress, TargetTopic, TargetUnavailable, TopicWriter
-from tests.integration.tiers import wait_until
 from tests.spark.conftest import Archive
 from tests.spark.jobs.buckets import archive_of
 from tests.spark.topics import START_MS, STEP_MS, consume, create
+from tests.support.waiting import wait_until
 from tierlog.process import ServeProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]

@@ -57,6 +57,8 @@ class Range:
     archived_end: int
     layout: PartitionLayout | None
     segments: tuple[Segment, ...]
+    among: int = 0
+    """Segments that the partition has in the archive."""
 
     @property
     def cut_start(self) -> bool:
@@ -230,11 +232,11 @@ async def _select(
     async def one(place: Place, start: int, end: int) -> Range:
         known = bounds[place]
         segments: tuple[Segment, ...] = ()
-        layout = None
+        layout, among = None, 0
         if known.snapshot is not None and start < min(end, known.archived_end):
-            layout = known.snapshot.layout
+            layout, among = known.snapshot.layout, known.snapshot.segments
             segments = await _segments(store, options, known.snapshot, start, min(end, known.archived_end))
-        return Range(*place, start, end, known.archived_end, layout, segments)
+        return Range(*place, start, end, known.archived_end, layout, segments, among)
 
     found = await asyncio.gather(*(one(place, start, end) for place, (start, end) in ranges.items()))
     return Plan(tuple(found))

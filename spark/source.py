@@ -40,6 +40,9 @@ _IN_TASKS: Final = ("spark.sql.sources.parallelPartitionDiscovery.parallelism", 
 _ON_DRIVER: Final = ("spark.sql.sources.parallelPartitionDiscovery.threshold", "1000000")
 """A file of this machine is looked up in less time than a task takes to start: a quarter of it for 60 files."""
 
+MOST_NAMES: Final = 1000
+"""In a pattern: Hadoop makes one of a thousand names in 50 ms, of five thousand in 600."""
+
 
 def tierlog_read(spark: SparkSession, bucket: str, topic: str, **options: Any) -> DataFrame:
     """The rows of `topic` (or several, with commas) that `options` ask for; `spark.options` lists them."""
@@ -123,19 +126,37 @@ class TierlogReader(DataSourceReader):
 
 def native_frame(spark: SparkSession, options: ReadOptions, plan: Plan) -> DataFrame:
     """The archived part of a plan, through Spark's Parquet reader."""
-    base = spark_url(options.store)
-    paths = [_literal(f"{base}{key}") for key in plan.files]
+    base = _literal(spark_url(options.store))
+    paths = [f"{base}{key}" for key in plan.files]
     schema = schema_of(options)
     if not paths:
         return spark.createDataFrame([], schema)
     count = min(options.min_partitions or 1, len(paths))
     groups = [paths[len(paths) * n // count : len(paths) * (n + 1) // count] for n in range(count)]
     with _listed_quickly(spark, options.store):
-        reader = spark.read.schema(SCHEMA).option("basePath", _literal(base))
-        frame = reduce(DataFrame.union, [reader.parquet(*group) for group in groups])
+        frame = _listed(spark, base, plan) if count == 1 else None
+        if frame is None:
+            reader = spark.read.schema(SCHEMA).option("basePath", base)
+            frame = reduce(DataFrame.union, [reader.parquet(*group) for group in groups])
     for condition in _conditions(options, plan):
         frame = frame.where(condition)
     return frame.select(*schema.fieldNames())
+
+
+def _listed(spark: SparkSession, base: str, plan: Plan) -> DataFrame | None:
+    """The same rows, where Spark finds their files sooner by listing folders than by looking each of them up.
+
+    None where it does not, and where a file is missing: it is named when it is looked up.
+    """
+    folders = {each.layout.rows_folder: each.among for each in plan.ranges if each.layout and each.segments}
+    names = [key.rpartition("/")[2] for key in plan.files]
+    if len(names) > MOST_NAMES or 2 * len(names) < sum(folders.values()):
+        return None
+    reader = spark.read.schema(SCHEMA).option("basePath", base).option("pathGlobFilter", f"{{{','.join(names)}}}")
+    frame = reader.parquet(*(f"{base}{folder}" for folder in folders))
+    # Of a classic DataFrame the Java array has its length at once, the Python list takes a call for each.
+    found = len(getattr(frame, "_jdf", frame).inputFiles())
+    return frame if found == len(names) else None
 
 
 def spark_url(store: StoreSettings) -> str:

@@ -67,6 +67,16 @@ def test_a_missing_file_is_named(spark: SparkSession, copy: Path, reader: str) -
         tierlog_read(spark, f"file://{copy}", TOPIC, reader=reader).select("value").collect()
 
 
+@pytest.mark.parametrize("options", [{}, {"minPartitions": 3}, {"reader": "python"}], ids=str)
+def test_a_file_that_no_manifest_names_is_not_read(
+    spark: SparkSession, archive: Archive, copy: Path, options: dict[str, object]
+) -> None:
+    """Left by an upload that came to nothing, or by another writer."""
+    path = first_file(copy)
+    shutil.copy(path, path.with_name(path.name.replace(path.stem[-32:], "0" * 32)))
+    assert tierlog_read(spark, f"file://{copy}", TOPIC, **options).count() == len(archive.rows)
+
+
 @pytest.mark.parametrize("reader", ["native", "python"])
 def test_a_damaged_file_is_named(spark: SparkSession, copy: Path, reader: str) -> None:
     path = first_file(copy)

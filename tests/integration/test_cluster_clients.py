@@ -118,7 +118,12 @@ class Confluent(Pair):
                 else:
                     self.read.append(message.value().decode())
             if self.read and time.monotonic() - committed > 0.5:
-                consumer.commit(asynchronous=False)
+                try:
+                    consumer.commit(asynchronous=False)
+                except ck.KafkaException as error:
+                    # Nothing was read since the last commit.
+                    if error.args[0].code() != ck.KafkaError._NO_OFFSET:
+                        raise
                 committed = time.monotonic()
         consumer.close()
 

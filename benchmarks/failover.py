@@ -2,7 +2,8 @@
 
 A producer sends a small record every few milliseconds. The failover took from the fault until the first record that
 was sent after it is acknowledged: what was in flight before does not count, and the client's own search for the new
-leader does.
+leader does. The topic has a partition on every broker, as a producer's topic mostly has: one that is connected to the
+lost broker alone looks for another only when a second connection to it has timed out too.
 """
 
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import confluent_kafka as ck
+from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.clusters import Cluster
@@ -30,10 +32,11 @@ class Beat:
 
 
 class Pulse(threading.Thread):
-    """Sends until it is told to stop, and remembers when each record was sent and acknowledged."""
+    """Sends until it is told to stop, and remembers when each record of partition 0 was sent and acknowledged."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, partitions: int) -> None:
         super().__init__(name="pulse", daemon=True)
+        self._partitions = partitions
         self._producer = ck.Producer({"bootstrap.servers": bootstrap, **CLIENT})
         self._stopping = threading.Event()
         self._beats: list[Beat] = []
@@ -48,6 +51,8 @@ class Pulse(threading.Thread):
                     beat.acknowledged_at = time.monotonic()
 
             self._producer.produce(TOPIC, b"beat", partition=0, on_delivery=report)
+            for partition in range(1, self._partitions):
+                self._producer.produce(TOPIC, b"beat", partition=partition)
             self._producer.poll(EVERY_S)
         self._producer.flush(5)
 
@@ -64,13 +69,13 @@ class Pulse(threading.Thread):
 
 
 class Failovers:
-    """On a topic of one partition, each with a new client: an old one remembers which brokers were down before."""
+    """Each with a new client: an old one remembers which brokers were down before."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        config = {"min.insync.replicas": "2"}
-        self._admin.create_topics([NewTopic(TOPIC, 1, len(cluster.brokers), config=config)])[TOPIC].result(30)
+        count, config = len(cluster.brokers), {"min.insync.replicas": "2"}
+        self._admin.create_topics([NewTopic(TOPIC, count, count, config=config)])[TOPIC].result(30)
         wait_for(self._whole, "every replica to be in sync", GIVE_UP_S)
 
     def kill_leader(self) -> float:
@@ -80,8 +85,8 @@ class Failovers:
         return self._measure(BrokerProcess.pause, BrokerProcess.resume)
 
     def _measure(self, fault: Callable[[BrokerProcess], object], remedy: Callable[[BrokerProcess], object]) -> float:
-        """Milliseconds; afterwards all replicas are in sync again."""
-        pulse = Pulse(self._cluster.bootstrap)
+        """Milliseconds; afterwards all replicas are in sync, and each broker leads what it led."""
+        pulse = Pulse(self._cluster.bootstrap, len(self._cluster.brokers))
         pulse.start()
         pulse.first_acknowledged_after(time.monotonic())
         leader = self._cluster.brokers[self._partition().leader]
@@ -93,6 +98,7 @@ class Failovers:
             remedy(leader)
             pulse.stop()
         wait_for(self._whole, "every replica to be in sync again", GIVE_UP_S)
+        self._admin.elect_leaders(ElectionType.PREFERRED).result(30)
         return took * 1000
 
     def _partition(self) -> ck.admin.PartitionMetadata:

@@ -4,8 +4,8 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 from gateway.kafka.handlers.fetch_sessions import FetchSessions
 from gateway.kafka.handlers.replica_sessions import ReplicaSessions
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from hot_tier.log.manager import LogManager
     from hot_tier.replication.partition import Partition
     from hot_tier.replication.table import PartitionTable
+
+ON_LOOP_BYTES: Final = 8 << 20
+"""Of records, decompressed: as many are checked in some milliseconds, in which nobody else is served."""
 
 
 @dataclass(slots=True)
@@ -52,18 +55,18 @@ class Node:
     moves: PartitionMoves = field(init=False)
     fetch_sessions: "FetchSessions" = field(init=False)
     replica_sessions: "ReplicaSessions" = field(init=False, default_factory=ReplicaSessions)
-    _limits: "dict[str, tuple[TopicConfig, BatchLimits]]" = field(init=False, default_factory=dict)
+    _limits: "dict[str, tuple[TopicConfig, BatchLimits, BatchLimits]]" = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.moves = PartitionMoves(self.store, self.image)
         self.fetch_sessions = FetchSessions(self.kafka.max_fetch_sessions)
 
-    def batch_limits(self, partition: "Partition") -> BatchLimits:
-        """What the partition's topic takes, made once per configuration."""
+    def batch_limits(self, partition: "Partition", *, on_loop: bool = False) -> BatchLimits:
+        """What the partition's topic takes, made once per configuration; `on_loop`: what of it is checked at once."""
         config = partition.log.config
         known = self._limits.get(partition.tp.topic)
         if known is not None and known[0] is config:
-            return known[1]
+            return known[2] if on_loop else known[1]
         limits = BatchLimits(
             max_bytes=config.max_message_bytes,
             max_decompressed_bytes=self.kafka.max_decompressed_bytes,
@@ -73,5 +76,6 @@ class Node:
             timestamp_before_max_ms=config.message_timestamp_before_max_ms,
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         )
-        self._limits[partition.tp.topic] = (config, limits)
-        return limits
+        quick = replace(limits, max_decompressed_bytes=min(limits.max_decompressed_bytes, ON_LOOP_BYTES))
+        self._limits[partition.tp.topic] = (config, limits, quick)
+        return quick if on_loop else limits

@@ -7,8 +7,8 @@ Leaves to: `receive` where bytes are put, `apis` what a frame means, handlers wh
 - Frames are handled in the order they came, answers leave in that order, whatever finishes first.
 - A frame is handled where it was received; what a handler keeps beyond its return it copies.
 - The socket is not read (but for a few bytes) while the connection is blocked: an answer that the next request must
-  wait for is open, too many are open, the client does not take its answers, or it is throttled. So what a client can
-  make us hold is bounded, and the rest waits in its kernel.
+  wait for is open, too many are open or wait behind one that is, the client does not take its answers, or it is
+  throttled. So what a client can make us hold is bounded, and the rest waits in its kernel.
 - No task per request: only a handler that returns a coroutine costs one.
 """
 
@@ -72,6 +72,8 @@ class Connection(asyncio.BufferedProtocol):
         self._apis = server.apis
         self._received = ReceiveBuffer(server.settings.max_request_bytes, server.buffers)
         self._answers: deque[_Answer] = deque()
+        self._held_bytes = 0
+        """Of answers that are ready and wait for one before them."""
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._blocked = 0
@@ -204,7 +206,15 @@ class Connection(asyncio.BufferedProtocol):
         server = self._server
         route = self._apis.route(api_key, version)
         context = RequestContext(
-            server.node, version, client_id, server.principal, self.peer, server.listener, server.buffers, server.report
+            server.node,
+            version,
+            client_id,
+            server.principal,
+            self.peer,
+            server.listener,
+            server.buffers,
+            server.report,
+            self._throttle,
         )
         self._routes[(api_key, version, client_id)] = route, context
         return route, context
@@ -220,14 +230,22 @@ class Connection(asyncio.BufferedProtocol):
             answer.future = self._server.spawn(result)
         else:
             answer.future = result
+            answer.overlaps = route.overlaps or isinstance(result, Overtakable)
         answer.patient = route.patient
-        self._answers.append(answer)
         answer.future.add_done_callback(partial(self._done, answer, route, correlation_id, request))
-        answer.overlaps = route.overlaps or isinstance(result, Overtakable)
         if not answer.overlaps:
             self._blocked |= ANSWER
-        elif len(self._answers) >= self._server.settings.max_inflight_requests:
+        self._queue(answer)
+
+    def _queue(self, answer: _Answer) -> None:
+        self._answers.append(answer)
+        if self._is_crowded():
             self._blocked |= QUEUE
+
+    def _is_crowded(self) -> bool:
+        return (
+            len(self._answers) >= self._server.settings.max_inflight_requests or self._held_bytes >= UNSENT_HIGH_BYTES
+        )
 
     def _done(
         self, answer: _Answer, route: Route, correlation_id: int, request: Any, future: asyncio.Future[Any]
@@ -246,18 +264,22 @@ class Connection(asyncio.BufferedProtocol):
         except (CloseConnection, asyncio.CancelledError):
             self.close()
             return
+        self._held_bytes += sum(map(len, answer.frame))
         while self._answers and (frame := self._answers[0].frame) is not None:
             self._answers.popleft()
             self._out.extend(frame)
-            self._out_bytes += sum(map(len, frame))
+            size = sum(map(len, frame))
+            self._held_bytes -= size
+            self._out_bytes += size
         if self._out:
             self._send()
         if self._blocked & DRAINING:
             self._server.progress.set()
-        if not answer.overlaps:
-            self._unblock(ANSWER)
-        elif self._blocked & QUEUE:
-            self._unblock(QUEUE)
+        over = 0 if answer.overlaps else ANSWER
+        if self._blocked & QUEUE and not self._is_crowded():
+            over |= QUEUE
+        if over:
+            self._unblock(over)
 
     def _failed(self, route: Route, request: Any, error: Exception) -> Any:
         """The response that tells of an error that the handler did not."""
@@ -287,7 +309,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._answers:
             answer = _Answer()
             answer.frame = frame
-            self._answers.append(answer)
+            self._held_bytes += sum(map(len, frame))
+            self._queue(answer)
         else:
             self._out.extend(frame)
             self._out_bytes += sum(map(len, frame))

@@ -7,7 +7,7 @@ places where behaviour differs, not only fields.
 
 A handler returns its response, an awaitable of it, or None when the protocol has no answer (acks=0). A plain Future
 is cancelled when the client goes away; a coroutine runs to its end. While an awaitable is open, the connection's next
-request waits (as in Apache Kafka), except behind Produce and an `Overtakable`.
+request waits (as in Apache Kafka), except behind a Future of Produce and an `Overtakable`.
 
 What a handler raises becomes an error response: a `TierlogError` by `gateway.kafka.errors`, anything else
 UNKNOWN_SERVER_ERROR and a logged traceback. Errors of single topics or partitions belong into the response, so a
@@ -38,6 +38,8 @@ class RequestContext:
     """Of this listener: how much a fetch may hold."""
     report: Callable[..., None]
     """Counts and logs a mistake of ours that one topic or partition met: `report(error, topic=…, partition=…)`."""
+    throttle: Callable[[int], None]
+    """Reads nothing from the connection for so many milliseconds: for a request that is not answered."""
 
 
 class Overtakable(asyncio.Future[Any]):

@@ -3,6 +3,9 @@
 Everything up to the append happens before this returns, in the order requests came in: the records are views into
 the receive buffer, and a pipelining producer relies on the order. Only the acknowledgement may come later: with
 acks=all the answer waits until every batch is committed, or says which were not in time.
+
+Checking a batch that is large once decompressed would hold up everybody else. Such a one is copied and checked in a
+thread, and the connection's next request waits for the whole answer, so that the order stays.
 """
 
 import asyncio
@@ -25,7 +28,9 @@ from gateway.kafka.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from gateway.node import ON_LOOP_BYTES
 from hot_tier.errors import (
+    BatchTooLarge,
     FencedLeaderEpoch,
     InvalidRecord,
     InvalidTopicName,
@@ -33,7 +38,9 @@ from hot_tier.errors import (
     TierlogError,
     UnsupportedBatch,
 )
+from hot_tier.record.batch import BatchHeader
 from hot_tier.record.validate import validate_produced
+from hot_tier.replication.partition import Partition
 
 NO_ERROR: Final = 0
 NO_OFFSET: Final = -1
@@ -44,9 +51,17 @@ _log = structlog.get_logger()
 
 Commit = tuple[PartitionProduceResponse, asyncio.Future[None]]
 """An answer, and what it waits for."""
+Large = tuple[str, PartitionProduceData, list[PartitionProduceResponse], int]
+"""A topic, a batch of it that is still to be checked, and where its answer goes."""
 
 
-def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+class _TakesLong(Exception):
+    """A batch is not checked on the loop."""
+
+
+def handle(
+    request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     acks = request.acks
     if acks not in (ACKS_ALL, ACKS_NONE, 1):
         raise InvalidRequiredAcks(f"acks={acks}", hint="use 0, 1 or -1 (all)")
@@ -54,52 +69,101 @@ def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse 
     now_ms = node.clock()
     nbytes = 0
     commits: list[Commit] = []
+    large: list[Large] = []
     responses: list[TopicProduceResponse] = []
     for topic in request.topic_data:
-        answers = []
+        answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             try:
-                answer = _append(topic.name, data, acks, now_ms, context, commits)
+                partition, records = _writable(topic.name, data, context)
+                header = _check(partition, records, now_ms, context)
+                answer = _append(partition, records, header, acks, now_ms, commits)
+            except _TakesLong:
+                data.records = memoryview(bytearray(data.records or b""))
+                large.append((topic.name, data, answers, len(answers)))
+                answer = PartitionProduceResponse(index=data.index)
             except Exception as error:
-                if acks == ACKS_NONE:
-                    _log.info("connection closed", peer=context.peer, reason=f"acks=0 and {error}")
-                    raise CloseConnection from error
-                answer = _refused(topic.name, data, error, context)
+                answer = _refused(topic.name, data, error, acks, context)
             answers.append(answer)
             nbytes += len(data.records or b"")
         responses.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
     throttle_ms = node.quotas.charge(context.client_id, "produce", nbytes, now_ms, context.principal)
-    if acks == ACKS_NONE:
-        return None
     response = ProduceResponse(responses, throttle_ms)
+    if large:
+        return _after_large(large, response, commits, request, now_ms, context)
+    return _answer(response, commits, request, context)
+
+
+async def _after_large(
+    large: list[Large],
+    response: ProduceResponse,
+    commits: list[Commit],
+    request: ProduceRequest,
+    now_ms: int,
+    context: RequestContext,
+) -> ProduceResponse | None:
+    buffers = context.buffers
+    size = sum(len(data.records or b"") for _, data, _, _ in large)
+    buffers.receiving_bytes += size
+    try:
+        for topic, data, answers, position in large:
+            try:
+                partition, records = _writable(topic, data, context)
+                limits = context.node.batch_limits(partition)
+                header = await asyncio.to_thread(validate_produced, records, limits, now_ms)
+                partition, _ = _writable(topic, data, context)  # another broker may lead it by now
+                answers[position] = _append(partition, records, header, request.acks, now_ms, commits)
+            except Exception as error:
+                answers[position] = _refused(topic, data, error, request.acks, context)
+    finally:
+        buffers.receiving_bytes -= size
+    answer = _answer(response, commits, request, context)
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+def _answer(
+    response: ProduceResponse, commits: list[Commit], request: ProduceRequest, context: RequestContext
+) -> "ProduceResponse | asyncio.Future[ProduceResponse] | None":
+    if request.acks == ACKS_NONE:
+        if response.throttle_time_ms:
+            context.throttle(response.throttle_time_ms)
+        return None
     if context.api_version >= 10:
         response.node_endpoints = _endpoints(response, context)
-    if commits:
-        return CommitWait(response, commits, request.timeout_ms).future
-    return response
+    return CommitWait(response, commits, request.timeout_ms).future if commits else response
+
+
+def _writable(topic: str, data: PartitionProduceData, context: RequestContext) -> tuple[Partition, memoryview]:
+    partition = context.node.partitions.get(topic, data.index)
+    if partition.topic.internal:
+        raise InvalidTopicName(f"{topic} belongs to the service", hint="produce to a topic of your own")
+    if not isinstance(data.records, memoryview):
+        raise InvalidRecord("no records", where=str(partition.tp))
+    return partition, data.records
+
+
+def _check(partition: Partition, records: memoryview, now_ms: int, context: RequestContext) -> BatchHeader:
+    node = context.node
+    if len(records) <= ON_LOOP_BYTES:
+        try:
+            return validate_produced(records, node.batch_limits(partition, on_loop=True), now_ms)
+        except BatchTooLarge:
+            pass
+    limits = node.batch_limits(partition)
+    if len(records) <= limits.max_bytes and context.buffers.may_receive(len(records)):
+        raise _TakesLong
+    # It is refused for its size, or there is no memory for a copy.
+    return validate_produced(records, limits, now_ms)
 
 
 def _append(
-    topic: str,
-    data: PartitionProduceData,
-    acks: int,
-    now_ms: int,
-    context: RequestContext,
-    commits: list[Commit],
+    partition: Partition, records: memoryview, header: BatchHeader, acks: int, now_ms: int, commits: list[Commit]
 ) -> PartitionProduceResponse:
-    node = context.node
-    partition = node.partitions.get(topic, data.index)
-    if partition.topic.internal:
-        raise InvalidTopicName(f"{topic} belongs to the service", hint="produce to a topic of your own")
-    records = data.records
-    if not isinstance(records, memoryview):
-        raise InvalidRecord("no records", where=str(partition.tp))
-    header = validate_produced(records, node.batch_limits(partition), now_ms)
     if header.is_transactional:
         raise UnsupportedBatch("transactions are not served", where=str(partition.tp))
     appended = partition.append(records, header, now_ms, acks)
     answer = PartitionProduceResponse(
-        data.index,
+        partition.tp.partition,
         NO_ERROR,
         appended.base_offset,
         appended.log_append_time_ms,
@@ -113,8 +177,11 @@ def _append(
 
 
 def _refused(
-    topic: str, data: PartitionProduceData, error: Exception, context: RequestContext
+    topic: str, data: PartitionProduceData, error: Exception, acks: int, context: RequestContext
 ) -> PartitionProduceResponse:
+    if acks == ACKS_NONE:
+        _log.info("connection closed", peer=context.peer, reason=f"acks=0 and {error}")
+        raise CloseConnection from error
     answer = PartitionProduceResponse(index=data.index)
     _fill_error(answer, error)
     if isinstance(error, InvalidRecord):

@@ -129,6 +129,32 @@ async def test_unanswered_requests_per_connection_are_bounded():
             assert len(waiting) <= answered + 1 + 4
 
 
+async def test_answers_that_wait_for_one_before_them_are_bounded():
+    waiting = []
+
+    def produce(request, context):
+        waiting.append(asyncio.get_running_loop().create_future())
+        return waiting[-1]
+
+    settings = replace(SETTINGS, max_inflight_requests=4)
+    service = Service(settings, produce=produce, heartbeat=beat, fetch=big_fetch)
+    async with service, service.connect() as wire, service.connect() as other:
+        await wire.send(ProduceRequest(acks=-1), 9)
+        await wire.send_bytes(request_frame(HeartbeatRequest(), 4, correlation_id=7) * 20)
+        await other.send(ProduceRequest(acks=-1), 9)
+        await other.send_bytes(request_frame(FetchRequest(), 11, correlation_id=7) * 20)
+        await until(lambda: len(service.seen) >= 4 + 2)
+        await asyncio.sleep(0.05)
+        assert [name for name, _ in service.seen].count("heartbeat") == 3, "as many as may be open"
+        assert [name for name, _ in service.seen].count("fetch") == 1, "large ones are fewer"
+        for future in waiting:
+            future.set_result(ProduceResponse())
+        for each, api, version in ((wire, ApiKey.HEARTBEAT, 4), (other, ApiKey.FETCH, 11)):
+            assert (await each.receive(ApiKey.PRODUCE, 9))[0] == 1
+            for _ in range(20):
+                assert (await each.receive(api, version))[0] == 7
+
+
 async def test_no_answer_where_there_is_none_and_a_closed_connection_where_it_failed():
     def produce(request, context):
         if request.timeout_ms == 13:

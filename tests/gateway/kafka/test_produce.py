@@ -1,10 +1,14 @@
 """Produce over the wire: what is acknowledged, what is refused with exactly which answer, and that nothing is lost."""
 
 import asyncio
+import threading
+import time
+from dataclasses import replace
 
 import pytest
 
 from gateway.kafka.errors import ErrorCode
+from gateway.kafka.handlers import produce as handler
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.produce import (
     PartitionProduceData,
@@ -13,9 +17,12 @@ from gateway.kafka.protocol.messages.produce import (
 )
 from hot_tier.cluster.quotas import QuotaAlteration
 from hot_tier.errors import StorageFailure
+from hot_tier.record.compression import Codec
 from hot_tier.record.records import decode_records
+from hot_tier.record.validate import validate_produced
 from tests.gateway.kafka.batches import TIME_MS, batch, patched
-from tests.gateway.kafka.node import running_node
+from tests.gateway.kafka.node import KAFKA, running_node
+from tests.gateway.kafka.test_leadership import hand_over
 from tests.support.waiting import until
 
 VERSIONS = range(3, 12)
@@ -220,3 +227,83 @@ async def test_produce_is_throttled_by_its_quota(tmp_path):
         answer = await wire.ask(produce((0, batch(bytes(10_400)))), 9)
         assert answer.responses[0].partition_responses[0].error_code == 0
         assert 300 < answer.throttle_time_ms < 700
+
+
+async def test_acks_0_is_throttled_by_its_quota_too(tmp_path):
+    async with running_node(str(tmp_path)) as running, running.connect() as wire:
+        await running.node.admin.create_topic("t", 1)
+        limit = QuotaAlteration({"client-id": "test"}, {"producer_byte_rate": 1000.0})
+        assert await running.node.quota_admin.alter([limit]) == [None]
+        began = time.monotonic()
+        await wire.send(produce((0, batch(bytes(10_400))), acks=0), 9)
+        await wire.ask(produce((0, batch(b"a")), acks=1), 9)
+        assert time.monotonic() - began > 0.3
+
+
+def large(**fields):
+    """Little to send, much to check."""
+    return batch(*[bytes(1 << 20)] * 10, codec=Codec.ZSTD, **fields)
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """Opened, batches that are checked in a thread go on."""
+    opened = threading.Event()
+
+    def checked(records, limits, now_ms):
+        if threading.current_thread() is not threading.main_thread():
+            assert opened.wait(10)
+        return validate_produced(records, limits, now_ms)
+
+    monkeypatch.setattr(handler, "validate_produced", checked)
+    yield opened
+    opened.set()
+
+
+async def test_while_a_large_batch_is_checked_others_are_served_and_its_followers_wait(topic, gate):
+    async with topic.connect() as wire, topic.connect() as other:
+        await wire.send(produce((0, large()), (1, batch(b"small"))), 9)
+        await wire.send(produce((0, batch(b"behind"))), 9)
+        answer = await other.ask(produce((0, batch(b"other"))), 9)
+        assert answer.responses[0].partition_responses[0].base_offset == 0
+        gate.set()
+        first = (await wire.receive(ApiKey.PRODUCE, 9))[1].responses[0].partition_responses
+        assert [(part.index, part.error_code, part.base_offset) for part in first] == [(0, 0, 1), (1, 0, 0)]
+        second = (await wire.receive(ApiKey.PRODUCE, 9))[1].responses[0].partition_responses
+        assert [(part.error_code, part.base_offset) for part in second] == [(0, 11)]
+    await until(lambda: not topic.server.buffers.receiving_bytes)
+
+
+async def test_a_large_batch_that_is_wrong_is_refused_as_a_small_one_is(topic, gate):
+    gate.set()
+    await topic.node.admin.create_topic("keyed", 1, config={"cleanup.policy": "compact"})
+    async with topic.connect() as wire:
+        answer = await wire.ask(produce((0, large(key=None)), topic="keyed"), 9)
+        (part,) = answer.responses[0].partition_responses
+        assert (part.error_code, part.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+        assert [each.batch_index for each in part.record_errors] == [0]
+        await wire.send(produce((0, large()), acks=0), 9)
+        answer = await wire.ask(produce((0, batch(b"a"))), 9)
+        assert answer.responses[0].partition_responses[0].base_offset == 10
+        await wire.send(produce((0, large(key=None)), topic="keyed", acks=0), 9)
+        assert await wire.closed() == b""
+
+
+async def test_a_large_batch_beyond_what_may_be_decompressed(tmp_path):
+    kafka = replace(KAFKA, max_decompressed_bytes=9 << 20)
+    async with running_node(str(tmp_path), kafka) as running, running.connect() as wire:
+        await running.node.admin.create_topic("t", 1)
+        answer = await wire.ask(produce((0, large())), 9)
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+async def test_a_leadership_that_ends_while_a_large_batch_is_checked(topic, gate):
+    async with topic.connect() as wire:
+        log = topic.node.partitions.get("t", 0).log
+        await wire.send(produce((0, large())), 9)
+        await asyncio.sleep(0)
+        await hand_over(topic, 5)
+        gate.set()
+        (part,) = (await wire.receive(ApiKey.PRODUCE, 9))[1].responses[0].partition_responses
+        assert (part.error_code, part.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        assert log.log_end_offset == 0

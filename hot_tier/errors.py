@@ -107,6 +107,10 @@ class InvalidConfig(TierlogError):
     pass
 
 
+class PolicyViolation(TierlogError):
+    """What the topic's settings rule out."""
+
+
 # Leadership
 
 

@@ -144,6 +144,7 @@ CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.InvalidReplication: ErrorCode.INVALID_REPLICATION_FACTOR,
     errors.InvalidAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     errors.InvalidConfig: ErrorCode.INVALID_CONFIG,
+    errors.PolicyViolation: ErrorCode.POLICY_VIOLATION,
     errors.NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.NoLeader: ErrorCode.LEADER_NOT_AVAILABLE,
     errors.BrokerUnreachable: ErrorCode.REQUEST_TIMED_OUT,

@@ -10,7 +10,7 @@ from gateway.kafka.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from hot_tier.errors import TierlogError
+from hot_tier.errors import InvalidTopicName, PolicyViolation, TierlogError
 
 
 def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
@@ -26,6 +26,10 @@ def _delete(topic: str, asked: DeleteRecordsPartition, context: RequestContext) 
     answer = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
     try:
         partition = context.node.partitions.get(topic, asked.partition_index)
+        if partition.topic.internal:
+            raise InvalidTopicName(f"{topic} belongs to the service", hint="delete records of a topic of your own")
+        if "delete" not in partition.log.config.cleanup_policy:
+            raise PolicyViolation("a compacted topic keeps its records", where=str(partition.tp))
         answer.low_watermark = partition.delete_records_before(asked.offset)
     except TierlogError as error:
         answer.error_code = error_code(error)

@@ -20,8 +20,8 @@ from tests.gateway.kafka.node import running_node
 from tests.support.waiting import until
 
 
-async def write(running, *batches):
-    partition = running.node.partitions.get("t", 0)
+async def write(running, *batches, topic="t"):
+    partition = running.node.partitions.get(topic, 0)
     for data in batches:
         partition.append(memoryview(data), read_header(data), running.node.clock())
     await until(lambda: partition.high_watermark == partition.log.log_end_offset)
@@ -133,3 +133,24 @@ async def test_records_are_deleted_up_to_an_offset(topic, version):
         assert await delete(-1) == (0, 4)
         assert partition.log.log_start_offset == 4
         assert (await offset_at(wire, -2))[:2] == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"), [("compact", ErrorCode.POLICY_VIOLATION), ("compact,delete", 0), ("delete", 0)]
+)
+async def test_a_topic_that_is_only_compacted_keeps_its_records(topic, policy, code):
+    await topic.node.admin.create_topic("kept", 1, config={"cleanup.policy": policy})
+    partition = await write(topic, batch(b"a", b"b"), topic="kept")
+    async with topic.connect() as wire:
+        asked = DeleteRecordsTopic("kept", [DeleteRecordsPartition(0, 1)])
+        (part,) = (await wire.ask(DeleteRecordsRequest([asked], 1000), 2)).topics[0].partitions
+    assert (part.error_code, part.low_watermark) == (code, -1 if code else 1)
+    assert partition.log.log_start_offset == (0 if code else 1)
+
+
+async def test_records_of_the_service_are_not_deleted(topic):
+    await topic.node.groups.shards.require_topic()
+    async with topic.connect() as wire:
+        asked = DeleteRecordsTopic("__consumer_offsets", [DeleteRecordsPartition(0, -1)])
+        (part,) = (await wire.ask(DeleteRecordsRequest([asked], 1000), 2)).topics[0].partitions
+    assert part.error_code == ErrorCode.INVALID_TOPIC

@@ -62,6 +62,16 @@ class Located:
     """Bytes to be read, 0 when there is nothing; all that was asked for when only the disk or the bucket knows."""
 
     @property
+    def available(self) -> int:
+        """As much of what was asked for as there is, whole batches or not: what a reader waits for."""
+        found = self.found
+        if isinstance(found, FileSlice) and found.length:
+            segment = found.segment
+            if segment.end_offset < found.end_offset or segment.size - found.position > found.max_bytes:
+                return max(self.size, found.max_bytes)
+        return self.size
+
+    @property
     def is_cold(self) -> bool:
         return isinstance(self.found, ColdSlice)
 

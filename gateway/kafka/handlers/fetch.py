@@ -52,9 +52,10 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
     wait_ms = min(request.max_wait_ms, node.kafka.fetch_max_wait_ms)
     fetch = Fetch(plan, context, request, max_bytes, wait_ms)
     outcomes = fetch.locate()
-    if wait_ms <= 0 or not plan.wanted or fetch.enough(outcomes, request.min_bytes):
+    min_bytes = min(request.min_bytes, max_bytes)
+    if wait_ms <= 0 or not plan.wanted or fetch.enough(outcomes, min_bytes):
         return fetch.answer(outcomes)
-    return LongPoll(fetch, outcomes, request.min_bytes, wait_ms).future
+    return LongPoll(fetch, outcomes, min_bytes, wait_ms).future
 
 
 class Fetch:
@@ -90,7 +91,7 @@ class Fetch:
         for outcome in outcomes:
             if isinstance(outcome, PartitionData):
                 return True
-            total += outcome.size
+            total += outcome.available
         return total >= min_bytes
 
     def answer(self, outcomes: Sequence[Outcome]) -> FetchResponse | Awaitable[FetchResponse]:

@@ -321,3 +321,21 @@ async def test_fetch_is_throttled_by_its_quota(topic):
         answer = await wire.ask(fetch(topic, 11, (0, 0, BIG)), 11)
         assert len(parts(answer)[0].records) > 10_400
         assert 300 < answer.throttle_time_ms < 700
+
+
+@pytest.mark.parametrize(("max_bytes", "partition_max_bytes"), [(6000, BIG), (BIG, 6000)])
+async def test_no_more_is_waited_for_than_may_be_sent(topic, max_bytes, partition_max_bytes):
+    """Batches are given whole, so that what is sent is a little less."""
+    await write(topic, bytes(5000), bytes(5000))
+    async with topic.connect() as wire:
+        limits = {"min_bytes": min(BIG, partition_max_bytes), "max_bytes": max_bytes}
+        answer = await wire.ask(fetch(topic, 11, (0, 0, partition_max_bytes), max_wait_ms=60_000, **limits), 11)
+        assert 5000 < len(parts(answer)[0].records) < 6000
+
+
+async def test_the_end_of_a_segment_is_not_waited_at(node):
+    await node.node.admin.create_topic("t", 1, config={"segment.bytes": "8000"})
+    await write(node, bytes(5000), bytes(5000))
+    async with node.connect() as wire:
+        answer = await wire.ask(fetch(node, 11, (0, 0, 9000), max_wait_ms=60_000, min_bytes=9000), 11)
+        assert 5000 < len(parts(answer)[0].records) < 6000

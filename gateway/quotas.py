@@ -26,6 +26,8 @@ from hot_tier.cluster.quotas import (
 Kind = Literal["produce", "fetch"]
 
 BURST_S: Final = 10
+LONGEST_PAUSE_MS: Final = 2**31 - 1
+"""What the field of a response holds."""
 ANONYMOUS: Final = "ANONYMOUS"
 """The user of a connection that did not log in, as Kafka names it."""
 
@@ -45,7 +47,7 @@ class _Account:
     def charge(self, nbytes: int, now_ms: int) -> int:
         self.refill(now_ms)
         self.balance -= nbytes
-        return 0 if self.balance >= 0 else math.ceil(-self.balance / self.rate * 1000)
+        return 0 if self.balance >= 0 else min(LONGEST_PAUSE_MS, math.ceil(-self.balance / self.rate * 1000))
 
     def refill(self, now_ms: int) -> None:
         elapsed_ms = now_ms - self.as_of_ms

@@ -62,6 +62,12 @@ def test_one_huge_request_is_paid_for_in_full() -> None:
     assert quotas.charge("app", "fetch", RATE * BURST_S + 60 * RATE, 0) == 60_000
 
 
+def test_no_pause_is_longer_than_a_response_can_say() -> None:
+    quotas = limited({"client-id": "app"}, consumer_byte_rate=1)
+    assert quotas.charge("app", "fetch", 55 << 20, 0) == 2**31 - 1
+    assert quotas.charge("app", "fetch", 0, 0) == 2**31 - 1
+
+
 def test_produce_and_fetch_are_counted_apart() -> None:
     quotas = limited({"client-id": "app"}, producer_byte_rate=RATE, consumer_byte_rate=RATE * 2)
     assert quotas.charge("app", "produce", RATE * 11, 0) == 1000

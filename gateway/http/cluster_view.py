@@ -104,7 +104,7 @@ class ClusterView:
         if leader is None:
             partition = self._node.partitions.get(*tp)
             found = await self._node.reader.offset_for_timestamp(partition, time_ms, Isolation.READ_COMMITTED)
-            return partition.last_stable_offset if found is None else found.offset
+            return await self.latest(tp) if found is None else found.offset
         told = await self._peers.ask(leader, "GET", _messages_path(tp), params={"from": str(time_ms), "limit": "1"})
         messages = told["messages"]
         return int(messages[0]["offset"] if messages else told["next_offset"])

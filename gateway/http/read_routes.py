@@ -199,6 +199,8 @@ async def _find_start(api: Api, read: Read, offset: int | str | None, from_ms: i
         read.start = earliest
     if from_ms is not None:
         found = await api.node.reader.offset_for_timestamp(partition, from_ms, Isolation.READ_COMMITTED)
+        if found is None:
+            partition.check_committed_known()
         read.start = max(read.start, latest if found is None else found.offset)
 
 

@@ -91,7 +91,9 @@ async def _search(
             found = await reader.max_timestamp_offset(partition)
         else:
             found = await reader.offset_for_timestamp(partition, asked.timestamp, isolation)
-        if found is not None:
+        if found is None:
+            partition.check_committed_known()
+        else:
             answer.offset = found.offset
             answer.timestamp = found.timestamp
             answer.leader_epoch = found.leader_epoch

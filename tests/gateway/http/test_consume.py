@@ -325,3 +325,20 @@ async def test_stopping_wakes_long_polls(served: Served) -> None:
     await served.http.stop()
     assert await poll == {"messages": [], "next_offset": 0}
     assert time.monotonic() - began < 3
+
+
+async def test_a_new_leader_does_not_say_that_a_time_has_not_come(served: Served) -> None:
+    """It may only not know yet that the records of that time are committed."""
+    await served.make_topic("orders")
+    await served.produce("orders", b"a", b"b")
+    leadership = served.node.partitions.get("orders", 0).leadership
+    leadership.epoch_start = 3
+    later = "2100-01-01T00:00:00Z"
+    reset = {"topic": "orders", "partition": 0, "to": later}
+    for reply in (
+        await served.get(f"{READ}?from={later}"),
+        await served.post("/api/v1/consumer-groups/g/offsets/reset", json=reset),
+    ):
+        assert (reply.status, reply.problem) == (503, "leadership-changed")
+    leadership.epoch_start = 2
+    assert (await served.messages("orders", from_=later))["next_offset"] == 2

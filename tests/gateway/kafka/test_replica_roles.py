@@ -16,6 +16,7 @@ from hot_tier.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, Not
 from hot_tier.ids import NodeId, Offset
 from hot_tier.record.batch import iter_headers
 from tests.gateway.kafka.members import Member, members
+from tests.gateway.kafka.node import now_ms
 from tests.support.waiting import until
 
 DEADLINE_S = 20
@@ -213,26 +214,29 @@ async def test_a_lost_connection_is_told_and_made_anew(tmp_path):
 # Readers
 
 
-def latest() -> ListOffsetsRequest:
-    return ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, -1)])])
+def offset_at(timestamp: int) -> ListOffsetsRequest:
+    return ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, timestamp)])])
 
 
-async def test_a_new_leader_says_what_is_latest_once_it_knows(tmp_path):
+@pytest.mark.parametrize("by_time", [False, True])
+async def test_a_new_leader_says_what_is_latest_once_it_knows(tmp_path, by_time):
     async with members(tmp_path, 1, 2, 3) as cluster:
         await cluster.create(1, 2, 3)
         await committed(cluster[1], cluster[1].append(b"a"))
         await cluster[2].fetchers.close()
+        await asyncio.sleep(0.005)
+        asked = offset_at(now_ms() if by_time else -1)
         cluster[1].append(b"b")
         await until(lambda: cluster[3].log().log_end_offset == 2)
         await cluster.stop(1)
         await cluster.elect(3, (2, 3))
         async with cluster[3].connect() as wire:
-            (answer,) = (await wire.ask(latest(), 9)).topics[0].partitions
+            (answer,) = (await wire.ask(asked, 9)).topics[0].partitions
             assert answer.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
             await cluster.stop(2)
             await until(lambda: cluster[3].partition().high_watermark == 2)
-            (answer,) = (await wire.ask(latest(), 9)).topics[0].partitions
-            assert (answer.error_code, answer.offset) == (0, 2)
+            (answer,) = (await wire.ask(asked, 9)).topics[0].partitions
+            assert (answer.error_code, answer.offset) == (0, 1 if by_time else 2)
 
 
 async def test_a_client_reads_from_the_replica_in_its_rack(tmp_path):

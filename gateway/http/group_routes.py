@@ -9,6 +9,7 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.coordinators.errors import CoordinatorLoading
 from gateway.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE, assigned_partitions
 from gateway.coordinators.offsets_topic.values import CommittedOffset
 from gateway.http.cluster_view import Bounds, Refusal
@@ -37,6 +38,8 @@ OF_TOPIC: Final = Parameter("topic", "query", "Only offsets of this topic.", TOP
 
 async def list_groups(call: Call) -> web.StreamResponse:
     """A broker that does not tell its groups is a refusal: a list without them would say that they are gone."""
+    if call.api.node.groups.is_loading:
+        raise CoordinatorLoading("groups are being read back", hint="try again")
     groups = [
         GroupSummary(
             group=each.group_id, state=each.state.value, protocol_type=each.protocol_type, members=each.members

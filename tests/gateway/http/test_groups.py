@@ -209,3 +209,14 @@ async def test_while_kafka_consumers_are_in_the_group_they_alone_decide(served: 
     finally:
         await consumer.stop()
     assert (await commit(served, 1)).status == 200
+
+
+async def test_a_list_is_not_given_while_groups_are_read_back(served: Served) -> None:
+    await prepared(served, b"a")
+    await commit(served, 1)
+    shard = served.node.groups.shards.find("billing")
+    shard.loading = True
+    reply = await served.get(GROUPS)
+    assert (reply.status, reply.problem) == (503, "coordinator-loading")
+    shard.loading = False
+    assert [each["group"] for each in (await served.get(GROUPS)).json["groups"]] == ["billing"]

@@ -11,7 +11,7 @@ from struct import Struct, error
 from typing import Final
 
 from gateway.kafka.errors import DecodeError
-from gateway.kafka.protocol.readers import read_uvarint
+from gateway.kafka.protocol.readers import MAX_ELEMENTS, read_uvarint
 from gateway.kafka.protocol.schema import Buffer
 
 _HEADER: Final = Struct(">hhih")
@@ -46,6 +46,8 @@ def skip_tagged(frame: memoryview, position: int) -> int:
             return position
         if count >= 128:
             count, position = read_uvarint(frame, position - 1)
+        if count > MAX_ELEMENTS:
+            raise DecodeError("a header with too many tagged fields")
         for _ in range(count):
             _, position = read_uvarint(frame, position)
             size, position = read_uvarint(frame, position)

@@ -3,7 +3,8 @@
 A reader
 - touches only the frame it was given, and fails only with `DecodeError`;
 - checks a length against the bytes that are left before it makes anything of that length, and counts array
-  elements over the whole message (`MAX_ELEMENTS`): the objects of a hostile 100 MiB frame would need gigabytes;
+  elements and tagged fields over the whole message (`MAX_ELEMENTS`): those of a hostile 100 MiB frame would need
+  gigabytes, or a minute;
 - recurses no deeper than the schema;
 - skips unknown tagged fields and ignores bytes behind the message.
 """
@@ -218,6 +219,9 @@ class _ReaderSource(Source):
         with self.block(f"if {count}:"):
             with self.block(f"if {count} >= 128:"):
                 self.emit(f"{count}, p = rest(b, p, {count})")
+            self.emit(f"left -= {count}")
+            with self.block("if left < 0:"):
+                self.emit("fail('more elements than a request may have')")
             with self.block(f"for _ in range({count}):"):
                 tag, end = self.fresh("n"), self.fresh("n")
                 self.emit(f"{tag}, p = uvarint(b, p)")

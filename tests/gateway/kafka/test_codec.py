@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from gateway.kafka.errors import DecodeError
 from gateway.kafka.protocol import generate
 from gateway.kafka.protocol.api_keys import ApiKey, request_class, response_class
+from gateway.kafka.protocol.frames import skip_tagged
 from gateway.kafka.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from gateway.kafka.protocol.messages.metadata import MetadataRequest
 from gateway.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from gateway.kafka.protocol.readers import MAX_ELEMENTS, reader
 from gateway.kafka.protocol.schema import message_info
-from gateway.kafka.protocol.writers import writer
+from gateway.kafka.protocol.writers import write_uvarint, writer
 from tests.gateway.kafka.samples import sample
 
 MESSAGES = [
@@ -204,6 +205,16 @@ def test_unknown_tagged_fields_are_skipped():
     assert reader(MetadataRequest, 12)(memoryview(tagged)) == MetadataRequest(topics=None)
     with pytest.raises(DecodeError):
         reader(MetadataRequest, 12)(memoryview(plain[:-1] + b"\x01\x05\x7fabc"))
+
+
+def test_tagged_fields_are_counted_too():
+    """Skipping fifty million of them, two bytes each, would take a minute."""
+    tags = write_uvarint(MAX_ELEMENTS + 1) + bytes(2 * (MAX_ELEMENTS + 1))
+    plain = encode(MetadataRequest(topics=None), 12)
+    with pytest.raises(DecodeError, match="more elements"):
+        reader(MetadataRequest, 12)(memoryview(plain[:-1] + tags))
+    with pytest.raises(DecodeError, match="tagged fields"):
+        skip_tagged(memoryview(tags), 0)
 
 
 def test_text_that_is_not_utf8():

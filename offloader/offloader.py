@@ -15,7 +15,7 @@ import orjson
 import structlog
 
 from cold_tier.catalog import Catalog
-from cold_tier.errors import ManifestFenced, StoreUnavailable
+from cold_tier.errors import ManifestFenced, StoreError
 from cold_tier.layout import parse_topic_description, topic_description, topic_descriptions
 from cold_tier.objects.open import StoreSettings
 from cold_tier.objects.retrying import StoreCounters
@@ -272,7 +272,7 @@ class Offloader:
             log.warning("archiving failed and is tried again", partition=str(tp), error=str(error))
         pause_ms = min(self._settings.check_ms * 2 ** min(archive.failures_in_a_row, 10), _MAX_PAUSE_MS)
         self._not_before[tp] = self._clock() + pause_ms
-        if isinstance(error, ManifestFenced | StoreUnavailable):
+        if isinstance(error, ManifestFenced | StoreError):
             archive.mistrust()
 
     async def _describe(self, topic: Topic) -> None:

@@ -57,8 +57,9 @@ class ManifestWriter:
         """Take the partition over: what is published becomes ours, under our epoch.
 
         `log_start_offset` counts only where nothing was ever published; otherwise the manifest knows better. A leader
-        that comes back in its own epoch goes on where it was. `check` is shown what is there, and may refuse it, before
-        anything is published.
+        that comes back in its own epoch publishes too: a snapshot of its own whose answer was lost may be on its way
+        still, and must find its version taken before anything that it names is deleted. `check` is shown what is there,
+        and may refuse it, before anything is published.
         """
         found = await load_newest(store, layout)
         check(found)
@@ -67,8 +68,6 @@ class ManifestWriter:
                 f"epoch {leader_epoch} is deposed: epoch {found.version.leader_epoch} has published",
                 where=f"{store.url}{layout.manifest_folder}",
             )
-        if found is not None and found.version.leader_epoch == leader_epoch:
-            return cls(store, layout, leader_epoch, found, PageCache(store), page_segments)
         identity = (layout.topic, layout.topic_id, layout.partition)
         before = found or Snapshot(*identity, Version(leader_epoch, -1), "", now_ms, log_start_offset)
         writer = cls(store, layout, leader_epoch, before, PageCache(store), page_segments)

@@ -219,6 +219,35 @@ async def test_a_lost_answer_to_a_manifest_is_not_another_leader(tmp_path: Path)
         assert len(await node.read_cold(0, snapshot.end_offset)) == snapshot.end_offset > 100
 
 
+async def test_a_manifest_that_arrives_after_its_writer_gave_up_names_nothing_that_is_gone(tmp_path: Path) -> None:
+    """A store that hangs takes a request when its sender has long given up, and has begun to clear away behind it."""
+    async with archived_node(str(tmp_path), config=DROPPING) as node:
+        without_worker(node, tmp_path)
+        await node.produce(60)
+        await node.offloader.round()
+        await node.produce(60)
+        put, delete, late = node.store.put_if_absent, node.store.delete, []
+
+        async def given_up(key, data):
+            if late:
+                return await put(key, data)
+            late.append((key, data))
+            raise StoreUnavailable("no answer")
+
+        async def deleted(keys):
+            await delete(keys)
+            await put(*late[0])
+
+        node.store.put_if_absent, node.store.delete = given_up, deleted
+        for _ in range(4):
+            await node.offloader.round()
+            node.clock.now_ms += HOUR
+        await node.settle()
+        end = (await load_newest(node.store, node.layout)).end_offset
+        assert [record.offset for record in await node.read_cold(0, end)] == list(range(end))
+        assert node.partition.log.local_log_start_offset > 60
+
+
 async def test_a_mistake_of_ours_does_not_end_archiving(tmp_path: Path) -> None:
     async with archived_node(str(tmp_path), config=KEEPING) as node:
         without_worker(node, tmp_path)

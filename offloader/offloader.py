@@ -138,7 +138,7 @@ class Offloader:
         answered: list[Considered] = []
 
         async def work() -> bool:
-            answered.extend(await consider(archive, self._clock()))
+            answered.extend(await consider(archive, self._clock))
             return False
 
         if archive.is_open and not archive.must_open:

@@ -10,6 +10,7 @@ one answers nothing.
 Looking costs a LIST, so it is done as often as garbage is looked for, and when somebody asks.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -25,8 +26,8 @@ MOST_REMOVED: Final = 100_000
 """Objects that wait for their deletion: every manifest lists them. A proposal that comes when there are more, waits."""
 
 
-async def consider(archive: PartitionArchive, now_ms: int) -> list[Considered]:
-    """Answer every proposal for a partition whose archive is open."""
+async def consider(archive: PartitionArchive, clock: Callable[[], int]) -> list[Considered]:
+    """Answer every proposal for a partition whose archive is open. The grace of the old begins at the publish."""
     store, layout = archive.store, archive.layout
     answered = []
     for name, proposal in (await proposals.waiting(store, layout)).items():
@@ -41,7 +42,7 @@ async def consider(archive: PartitionArchive, now_ms: int) -> list[Considered]:
             if not await proposals.is_published(archive.manifest, proposal):
                 by_key = "compact" in archive.partition.log.config.cleanup_policy
                 await proposals.examine(store, archive.manifest, proposal, by_key=by_key)
-                await archive.replace(proposal.replacements, now_ms)
+                await archive.replace(proposal.replacements, clock())
             await archive.ensure_still_leading()
             await store.delete([layout.proposal(name)])
         except ReplacementRefused as refused:

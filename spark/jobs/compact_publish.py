@@ -36,9 +36,9 @@ async def publish_offline(store: RetryingStore, proposal: Proposal, *, by_key: b
     layout = proposal.layout
     found = await load_newest(store, layout)
     assert found is not None, "it was read before"
-    now_ms = time.time_ns() // 1_000_000
     try:
         await proposals.examine(store, Manifest(found, PageCache(store)), proposal, by_key=by_key)
+        now_ms = time.time_ns() // 1_000_000
         writer = await ManifestWriter.open(store, layout, found.version.leader_epoch, found.log_start_offset, now_ms)
         await writer.replace(proposal.replacements, now_ms)
     except TierlogError as error:

@@ -95,6 +95,27 @@ async def test_the_leader_looks_by_itself_when_it_looks_for_garbage(tmp_path: Pa
         assert segments(node)[0] == proposal.replacements[0].new[0]
 
 
+async def test_the_grace_of_the_old_begins_when_they_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Examining a proposal may take longer than the grace period."""
+    async with archived_node(str(tmp_path), config=KEEPING) as node:
+        await fill(node, tmp_path)
+        old = segments(node)[:3]
+        await proposals.place(node.store, await merge(node, tmp_path, 0, 3))
+        examine = proposals.examine
+
+        async def slowly(*given: object, **options: bool) -> None:
+            await examine(*given, **options)
+            node.clock.now_ms += OffloadSettings().delete_grace_ms
+
+        monkeypatch.setattr(proposals, "examine", slowly)
+        assert await consider(node) == [("published", "")]
+        await node.offloader.round()
+        for each in old:
+            assert await node.store.head(node.layout.rows(each.name)) is not None, "readers in flight go on"
+
+
 async def test_what_expired_meanwhile_is_refused(tmp_path: Path) -> None:
     async with archived_node(str(tmp_path), config=KEEPING) as node:
         await fill(node, tmp_path)

@@ -1,10 +1,10 @@
 """The offloader of one broker: finds work on the partitions it leads and does it, without end.
 
 Each round takes every led partition with `remote.storage.enable`: opens its archive, archives sealed segments through
-the worker processes, applies retention, collects garbage. Partitions take turns, a segment each, so that one with a
-long backlog holds up neither the others nor its own retention. One partition's failure is counted, said once per kind,
-and tried again in a later round with a growing pause; the others go on. Where a publish was fenced or its answer lost,
-the manifest is loaded anew first.
+the worker processes, applies retention, collects garbage. Partitions take turns, a segment each, and a round is short,
+so that one with a long backlog holds up neither its own retention nor the others, also those that are led here only
+since. One partition's failure is counted, said once per kind, and tried again in a later round with a growing pause;
+the others go on. Where a publish was fenced or its answer lost, the manifest is loaded anew first.
 """
 
 import asyncio
@@ -61,12 +61,15 @@ class Offloader:
         self._clock = clock
         self._workers = [WorkerProcess(store, f"{scratch}/{number}") for number in range(settings.workers)]
         self._archives: dict[TopicPartition, PartitionArchive] = {}
+        """Who had its turn last comes last."""
         self._not_before: dict[TopicPartition, int] = {}
         self._described: dict[TopicId, bytes] = {}
         self._considering: dict[TopicPartition, asyncio.Task[list[Considered]]] = {}
         self.deleted_topics = DeletedTopics(image, metadata, catalog.store, settings.delete_grace_ms, node_id)
         self.followed = FollowedPartitions(partitions, image, catalog, settings.delete_grace_ms)
         self._next_garbage_ms = 0
+        self._uncollected: set[TopicPartition] = set()
+        """Their garbage is due."""
         self._wake = asyncio.Event()
         self._wanted = asyncio.Event()
         catalog.when_wanted = self._wanted.set
@@ -160,27 +163,36 @@ class Offloader:
             wake.clear()
 
     async def round(self) -> None:
-        """Everything there is to do now, as many partitions at a time as there are workers, a segment at a time each.
+        """What there is to do now, as many partitions at a time as there are workers, a segment at a time each.
 
-        Manifests come first: whoever reads from the bucket needs them, and waits for no upload.
+        Manifests come first: whoever reads from the bucket needs them, and waits for no upload. So no turn begins after
+        `check_ms`: what is left then is for the next round, which follows at once.
         """
         now_ms = self._clock()
         left_ms = self._next_garbage_ms - now_ms
         collect = left_ms <= 0 or left_ms > self._settings.garbage_check_ms  # More than that: the clock went back.
         if collect:
             self._next_garbage_ms = now_ms + self._settings.garbage_check_ms
+            self._uncollected = {partition.tp for partition in self._partitions}
         self._forget_gone()
-        waiting = deque(partition for partition in self._partitions if self._is_due(partition, now_ms))
-        await self._open_archives(waiting)
+        places = {tp: place for place, tp in enumerate(self._archives)}
+        due = [partition for partition in self._partitions if self._is_due(partition, now_ms)]
+        waiting = deque(sorted(due, key=lambda partition: places.get(partition.tp, -1)))
+        await self._open_archives(due)
+        began_ms = self._clock()
 
         async def take_turns(worker: WorkerProcess) -> None:
             while waiting:
                 partition = waiting.popleft()
                 ready = self._is_due(partition, self._clock()) and not self._archives[partition.tp].must_open
-                if ready and await self._attend(partition, worker, collect):
+                if ready and await self._attend(partition, worker):
                     waiting.append(partition)
+                if not 0 <= self._clock() - began_ms < self._settings.check_ms:
+                    return
 
         await asyncio.gather(*(take_turns(worker) for worker in self._workers))
+        if waiting:
+            self._wake.set()
         if collect:
             await self.deleted_topics.collect(self._clock())
         self.rounds += 1
@@ -229,9 +241,9 @@ class Offloader:
                 opening.append(self._try(archive, open_archive(archive)))
         await asyncio.gather(*opening)
 
-    async def _attend(self, partition: Partition, worker: WorkerProcess, collect: bool) -> bool:
+    async def _attend(self, partition: Partition, worker: WorkerProcess) -> bool:
         """One segment, then retention and garbage; whether there is more to archive."""
-        archive = self._archives[partition.tp]
+        archive = self._archives[partition.tp] = self._archives.pop(partition.tp)
 
         async def work() -> bool:
             await self._describe(partition.topic)
@@ -241,15 +253,14 @@ class Offloader:
                 await archive.publish(segment, self._clock())
             await archive.apply_retention(self._clock())
             await archive.collect_removed(self._clock())
-            if archive.next_segment() is not None:
-                return True
-            if collect:
+            if partition.tp in self._uncollected:
                 self.consider_proposals(archive)
                 await archive.collect_orphans(self._clock())
+                self._uncollected.discard(partition.tp)
             archive.failures_in_a_row = 0
             archive.last_success_ms = self._clock()
             self._not_before.pop(partition.tp, None)
-            return False
+            return archive.next_segment() is not None
 
         return await self._try(archive, work())
 

@@ -294,6 +294,27 @@ async def test_a_long_backlog_holds_up_neither_reads_nor_retention(tmp_path: Pat
         assert sorted(seen[:3]) == sorted(seen[3:6]) == sorted(names)
 
 
+async def test_a_long_backlog_is_no_long_round(tmp_path: Path) -> None:
+    """What is led here only since then waits for the segment under way, and for no more."""
+    async with archived_node(str(tmp_path), config=KEEPING) as node:
+        await node.produce(200)
+        seen = []
+
+        async def slowly(job):
+            seen.append(job.layout.topic)
+            node.clock.now_ms += 1000
+            if len(seen) == 1:
+                await node.running.node.admin.create_topic("late", 1, 1, {**SMALL, **KEEPING})
+                await produce_to(node, "late", 20)
+            return await archive_segment(node.store, job, str(tmp_path))
+
+        [worker] = node.offloader._workers
+        worker.archive = slowly
+        node.offloader.start()
+        await until(lambda: len(seen) > 6)
+        assert sorted(set(seen[1:3])) == sorted(set(seen[3:5])) == ["late", TOPIC]
+
+
 async def test_a_clock_that_goes_back_pauses_nothing(tmp_path: Path) -> None:
     async with archived_node(str(tmp_path), config=KEEPING) as node:
         without_worker(node, tmp_path)

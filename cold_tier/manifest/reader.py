@@ -6,7 +6,7 @@ serves all snapshots of a partition; a fetch among 100,000 segments reads one pa
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from cold_tier.errors import CorruptManifest, ObjectMissing
 from cold_tier.layout import PartitionLayout
@@ -98,16 +98,13 @@ class Manifest:
     async def segment_at(self, offset: Offset) -> Segment | None:
         """The segment whose range holds `offset`; None below the first and at or beyond the end."""
         page = self._page_at(offset)
-        if page is not None:
-            await self._pages.get(self.snapshot.layout, page)
-        return self.segment_at_once(offset)
+        segments = self.snapshot.tail if page is None else await self._pages.get(self.snapshot.layout, page)
+        return _holding(segments, offset)
 
     def segment_at_once(self, offset: Offset) -> Segment | None:
         """The same without waiting: None also where its page is not in memory."""
         page = self._page_at(offset)
-        segments = self.snapshot.tail if page is None else self._pages.cached(page)
-        found = None if segments is None else covering(segments, offset)
-        return segments[found] if segments is not None and found is not None else None
+        return _holding(self.snapshot.tail if page is None else self._pages.cached(page) or (), offset)
 
     def _page_at(self, offset: Offset) -> Page | None:
         found = covering(self.snapshot.pages, offset)
@@ -140,3 +137,8 @@ class Manifest:
                 low, high = max(start, part.base_offset), min(end, part.end_offset)
                 async for segment in self.segments(Offset(low), Offset(high)):
                     yield segment
+
+
+def _holding(segments: Sequence[Segment], offset: Offset) -> Segment | None:
+    found = covering(segments, offset)
+    return None if found is None else segments[found]

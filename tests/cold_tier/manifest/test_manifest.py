@@ -1,5 +1,6 @@
 """Manifests: round trips, invariants that refuse, takeover and fencing, planning among very many segments."""
 
+import asyncio
 import dataclasses
 import random
 import uuid
@@ -271,6 +272,15 @@ async def test_a_plan_among_100_000_segments_costs_what_it_costs_among_100(store
     assert found is not None and found.base_offset == 654_320
     assert (store.counters.lists - before.lists, store.counters.gets - before.gets) == (1, 2)
     assert store.counters.bytes_in - before.bytes_in < 200_000
+
+
+async def test_who_reads_more_pages_than_are_kept_finds_every_segment(store: RetryingStore) -> None:
+    writer = await take_over(store, 0, page_segments=4)
+    for one in run(0, 100, 10):
+        await writer.append([one], 101)
+    manifest = Manifest(await newest(store), PageCache(store, capacity=1))
+    found = await asyncio.gather(*(manifest.segment_at(offset) for offset in (5, 45, 95)))
+    assert [each and each.base_offset for each in found] == [0, 40, 90]
 
 
 async def test_damage_is_told_from_absence(store: RetryingStore) -> None:

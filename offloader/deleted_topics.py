@@ -30,8 +30,6 @@ from offloader.garbage import named_keys
 
 log = structlog.get_logger()
 
-_DELETE_AT_ONCE = 1000
-
 
 class DeletedTopics:
     def __init__(
@@ -128,6 +126,5 @@ class DeletedTopics:
 
     async def _delete(self, keys: Iterable[str]) -> int:
         every = list(keys)
-        for at in range(0, len(every), _DELETE_AT_ONCE):
-            await self._store.delete(every[at : at + _DELETE_AT_ONCE])
+        await self._store.delete(every)
         return len(every)

@@ -21,6 +21,7 @@ from cold_tier.objects.store import Buffer, ObjectInfo, ObjectStore
 T = TypeVar("T")
 
 _LIST_PAGE = 1000
+_DELETE_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +157,15 @@ class RetryingStore:
         return await self._repeat(attempt, prefix, 0)
 
     async def delete(self, keys: Sequence[str]) -> None:
-        async def attempt() -> None:
-            self.counters.deletes += 1
-            await self._store.delete(keys)
+        """As many at a time as S3 takes in a request, each with a deadline of its own."""
+        for first in range(0, len(keys), _DELETE_AT_ONCE):
+            some = keys[first : first + _DELETE_AT_ONCE]
 
-        if keys:
-            await self._repeat(attempt, keys[0], 0)
+            async def attempt(some: Sequence[str] = some) -> None:
+                self.counters.deletes += 1
+                await self._store.delete(some)
+
+            await self._repeat(attempt, some[0], 0)
 
     async def close(self) -> None:
         await self._store.close()

@@ -35,9 +35,9 @@ from cold_tier.objects.store import Buffer, ObjectInfo
 _STREAM_BYTES = 1 << 20
 _PART_BYTES = 16 << 20
 _PARTS_AT_ONCE = 4
-_DELETE_AT_ONCE = 1000
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
-"""The only trustworthy place in an error's text: addresses and keys around it hold any digits."""
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+"""The only trustworthy places in an error's text: addresses and keys around them hold any digits and words."""
 
 
 class S3Store:
@@ -149,14 +149,12 @@ class S3Store:
         return [folder.rstrip("/").rpartition("/")[2] for folder in found["common_prefixes"]]
 
     async def delete(self, keys: Sequence[str]) -> None:
-        for first in range(0, len(keys), _DELETE_AT_ONCE):
-            paths = [self._prefix + key for key in keys[first : first + _DELETE_AT_ONCE]]
-            try:
-                await obstore.delete_async(self._bucket, paths)
-            except FileNotFoundError:
-                pass
-            except (BaseError, OSError) as error:
-                self._fail(keys[first], error)
+        try:
+            await obstore.delete_async(self._bucket, [self._prefix + key for key in keys])
+        except FileNotFoundError:
+            pass
+        except (BaseError, OSError) as error:
+            self._fail(keys[0], error)
 
     async def close(self) -> None:
         pass
@@ -177,17 +175,19 @@ class S3Store:
         """obstore tells a missing object and refused credentials apart; the rest is in its text."""
         where, text, status = f"{self.url}{key}", str(error), _status(error)
         first_line = text.splitlines()[0][:300] if text else type(error).__name__
-        if "NoSuchBucket" in text:
+        code = found[1] if (found := _CODE.search(text)) else ""
+        if code == "NoSuchBucket":
             raise StoreMisconfigured(
                 "no such bucket", where=where, hint="create the bucket, or check --bucket"
             ) from error
         if isinstance(error, FileNotFoundError):
             raise ObjectMissing("no such object", where=where) from error
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        # What has expired S3 calls a bad request.
+        if isinstance(error, PermissionDeniedError | UnauthenticatedError) or code == "ExpiredToken":
             raise StoreDenied(
                 first_line, where=where, hint="check the AWS credentials and the bucket's policy"
             ) from error
-        if "SlowDown" in text or status in (429, 503):
+        if code == "SlowDown" or status in (429, 503):
             raise StoreThrottled(first_line, where=where) from error
         if status == 501:
             raise StoreError(first_line, where=where, hint="the store lacks this operation") from error

@@ -157,6 +157,20 @@ async def test_a_long_listing_is_given_once() -> None:
     assert retries.counters.lists == 1
 
 
+class Slow(MemoryStore):
+    async def delete(self, keys: Sequence[str]) -> None:
+        await asyncio.sleep(len(keys) / 25_000)
+        await super().delete(keys)
+
+
+async def test_however_much_is_deleted_each_part_has_its_own_time() -> None:
+    store = Slow()
+    keys = [str(n) for n in range(20_000)]
+    store.objects = dict.fromkeys(keys, (b"", 0))
+    await RetryingStore(store, RetryPolicy(attempt_ms=400, deadline_ms=1500)).delete(keys)
+    assert not store.objects
+
+
 async def test_a_large_upload_is_given_more_time() -> None:
     store, clock = Scripted(*[DOWN] * 40), Clock()
     await retrying(store, clock, deadline_ms=1_000, slowest_bytes_per_second=1000).put("k", b"x" * 200_000)

@@ -24,7 +24,7 @@ import structlog
 
 from cold_tier import proposals
 from cold_tier.catalog import Catalog
-from cold_tier.errors import CorruptManifest, ManifestFenced
+from cold_tier.errors import CorruptManifest, CorruptObject, ManifestFenced
 from cold_tier.inventory import find_topics
 from cold_tier.layout import PartitionLayout, SegmentName
 from cold_tier.manifest.model import EpochStart, Segment, Snapshot
@@ -285,8 +285,17 @@ class PartitionArchive:
         return named
 
     async def _pinned(self, now_ms: int) -> bool:
-        """Whether a job holds the topic's retention; asked only when something is to go, for it costs a LIST."""
-        return bool(await held(self.store, self.layout.topic, self.layout.topic_id, now_ms))
+        """Whether a job holds the topic's retention; asked only when something is to go, for it costs a LIST.
+
+        A pin that cannot be read may hold, and holds up nothing else.
+        """
+        try:
+            return bool(await held(self.store, self.layout.topic, self.layout.topic_id, now_ms))
+        except CorruptObject as error:
+            if self.last_failure != str(error):
+                self.last_failure = str(error)
+                log.warning("a pin that cannot be read holds", partition=str(self.partition.tp), error=str(error))
+            return True
 
     async def _remove_abandoned(self) -> None:
         abandoned = self._uploading

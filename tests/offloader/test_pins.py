@@ -66,6 +66,21 @@ async def test_a_pin_that_cannot_be_read_holds(tmp_path: Path) -> None:
             await held(*where, 0)
 
 
+async def test_a_pin_that_cannot_be_read_holds_up_nothing_but_retention(tmp_path: Path) -> None:
+    settings = {"retention.ms": str(HOUR), "local.retention.ms": "1000"}
+    async with archived_node(str(tmp_path), config=settings) as node:
+        await node.produce(60)
+        await node.settle()
+        await node.store.put(layout.pin(TOPIC, node.layout.topic_id, "job"), b"{}")
+        node.clock.now_ms += 2 * HOUR
+        await node.produce(60)
+        await node.settle()
+        [archive] = node.offloader
+        assert (archive.failures, archive.writer.current.log_start_offset) == (0, 0)
+        assert "job.json" in archive.last_failure
+        assert node.partition.log.local_log_start_offset > 50
+
+
 async def test_a_name_is_checked(tmp_path: Path) -> None:
     async with archived_node(str(tmp_path)) as node:
         with pytest.raises(SettingsError, match="a/b"):

@@ -1,7 +1,8 @@
 """The hot tail over HTTP: where a topic's partitions end, and their records as Arrow batches.
 
 A stream of records is resumed where it broke off. It is never taken for complete when it was cut: an HTTP body without
-its end is an error.
+its end is an error. One that ends too early, as that of a new leader may which does not know yet how much is committed,
+counts only once the service says that it has all of it.
 """
 
 import http.client
@@ -74,6 +75,7 @@ def hot_batches(gateway: str, topic: str, partition: int, start: int, end: int) 
     """Every record of [start, end), which is committed, with the columns of the archive."""
     address = f"/api/v1/topics/{quote(topic, safe='')}/partitions/{partition}/messages"
     failures = 0
+    all_there = False
     while start < end:
         try:
             with _opened(gateway, f"{address}?offset={start}", _ARROW) as response:
@@ -86,8 +88,13 @@ def hot_batches(gateway: str, topic: str, partition: int, start: int, end: int) 
                     start = last + 1
                     if start >= end:
                         return
-            return
-        except (OSError, http.client.HTTPException, pa.ArrowInvalid) as error:
+            if all_there:
+                return
+            committed = hot_topic(gateway, topic).ranges.get(partition)
+            all_there = committed is not None and committed.end_offset >= end
+            if not all_there:
+                raise GatewayUnavailable(f"has only {committed} of it", where=gateway)
+        except (GatewayUnavailable, OSError, http.client.HTTPException, pa.ArrowInvalid) as error:
             failures += 1
             if failures == _ATTEMPTS:
                 raise GatewayUnavailable(

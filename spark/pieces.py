@@ -90,11 +90,13 @@ def tasks(plan: Plan, options: ReadOptions) -> list[Task]:
     most = min(TASK_BYTES, max(1, total // options.min_partitions)) if options.min_partitions else TASK_BYTES
     made: list[Task] = []
     group: list[ArchivedPiece] = []
+    size = 0
     for piece in archived:
-        if group and sum(each.segment.rows_bytes for each in group) + piece.segment.rows_bytes > most:
+        if group and size + piece.segment.rows_bytes > most:
             made.append(Task(group))
-            group = []
+            group, size = [], 0
         group.append(piece)
+        size += piece.segment.rows_bytes
     if group:
         made.append(Task(group))
     for each in plan.hot:

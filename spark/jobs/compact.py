@@ -11,6 +11,7 @@ While it runs, a pin holds the topic's retention.
 """
 
 import argparse
+import asyncio
 import sys
 import time
 import uuid
@@ -42,6 +43,7 @@ from spark.options import store_settings
 from spark.plan import with_store
 
 TARGET_BYTES: Final = 256 << 20
+_AT_ONCE: Final = 16
 _HOLD_MS: Final = 6 * 3_600_000
 """A job that is killed leaves its pin for as long."""
 
@@ -292,10 +294,13 @@ def _carry_out(settings: StoreSettings, number: int, job: Rewrite, keep: Int64s 
 async def _cleaned_times(store: RetryingStore, work: Sequence[PartitionWork]) -> list[int | None]:
     """Of all segments in order, when their delete markers were first kept."""
 
-    async def one(layout: PartitionLayout, segment: Segment) -> int | None:
-        return cleaned_ms(await open_segment(store, layout, segment))
+    room = asyncio.Semaphore(_AT_ONCE)
 
-    return [await one(each.layout, segment) for each in work for segment in each.segments]
+    async def one(layout: PartitionLayout, segment: Segment) -> int | None:
+        async with room:
+            return cleaned_ms(await open_segment(store, layout, segment))
+
+    return await asyncio.gather(*(one(each.layout, segment) for each in work for segment in each.segments))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -49,15 +49,17 @@ def groups(candidates: Sequence[Candidate], target_bytes: int) -> list[list[Cand
     """Runs of neighbours, each of which becomes one segment."""
     found: list[list[Candidate]] = []
     run: list[Candidate] = []
+    total = 0
     for candidate in candidates:
-        alone = candidate.bytes_after >= target_bytes // 2 and not candidate.shrinks
-        too_large = sum(each.bytes_after for each in run) + candidate.bytes_after > target_bytes
+        size = candidate.bytes_after
+        alone = size >= target_bytes // 2 and not candidate.shrinks
         too_long = bool(run) and candidate.segment.end_offset - run[0].segment.base_offset > MAX_INT
-        if alone or too_large or too_long:
+        if alone or total + size > target_bytes or too_long:
             found.append(run)
-            run = []
+            run, total = [], 0
         if not alone:
             run.append(candidate)
+            total += size
     return [run for run in (*found, run) if _worth_it(run)]
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,19 @@ def test_a_segment_spans_no_more_offsets_than_a_batch() -> None:
         for base, kept in enumerate([1, 1, 1, 1, 1])
     ]
     assert [len(run) for run in groups(long, TARGET)] == [2, 2, 1]
+
+
+def test_very_many_small_ones_are_each_looked_at_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+
+    def counted(candidate: Candidate) -> int:
+        nonlocal asked
+        asked += 1
+        return candidate.segment.rows_bytes
+
+    monkeypatch.setattr(Candidate, "bytes_after", property(counted))
+    assert [len(run) for run in groups(candidates(*[1] * 2500), TARGET)] == [1000, 1000, 500]
+    assert asked < 10 * 2500
 
 
 @given(st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 100)), max_size=60))

@@ -51,7 +51,7 @@ async def find_topics(store: RetryingStore, topic: str | None = None) -> list[Ar
         if folder[0] == "topic":
             # Names count down: the least is the newest.
             descriptions[key] = min(descriptions.get(key, info.key), info.key)
-        elif folder[0].isdecimal() and folder[1] == "manifest":
+        elif folder[0].isdecimal() and folder[1:2] == ["manifest"]:
             found.add(int(folder[0]))
     return [
         ArchivedTopic(

@@ -192,4 +192,10 @@ def show_bytes(count: float) -> str:
 
 
 def show_time(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") if milliseconds >= 0 else "-"
+    """As milliseconds where the year has more than four digits, which a record's timestamp may."""
+    if milliseconds < 0:
+        return "-"
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError):
+        return str(milliseconds)

@@ -13,9 +13,10 @@ import pytest
 from cold_tier.errors import CorruptObject, StoreMisconfigured, StoreUnavailable
 from hot_tier.errors import OffsetOutOfRange, SettingsError, TierlogError, UnknownTopic
 from hot_tier.record.columns import NewRecord
+from hot_tier.record.validate import MAX_TIMESTAMP_MS
 from spark.gateway import GatewayUnavailable
 from spark.jobs.chunks import ExportRefused
-from spark.jobs.command import exit_code, report
+from spark.jobs.command import exit_code, report, show_time
 from tests.spark.jobs.buckets import archive_of
 from tests.spark.topics import START_MS
 from tests.support.command import tierlog
@@ -79,3 +80,8 @@ def test_spark_submit(tmp_path: Path) -> None:
     assert ran.returncode == 1, ran.stderr
     found = json.loads(ran.stdout.splitlines()[-1])
     assert (found["rows"], found["found"]) == (10, {"missing": 1})
+
+
+def test_any_timestamp_of_a_record_is_shown() -> None:
+    assert [show_time(ms) for ms in (-1, 0)] == ["-", "1970-01-01 00:00:00"]
+    assert show_time(MAX_TIMESTAMP_MS) == str(MAX_TIMESTAMP_MS)

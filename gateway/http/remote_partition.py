@@ -1,10 +1,11 @@
 """One partition that another broker leads, read from its start and written to through that broker.
 
-For the copies of dead-lettered records, which lie at a partition of their own: few records, seldom asked for.
+For what is seldom: copies of dead-lettered records, which lie at a partition of their own, and messages whose key or
+headers no header of a request between brokers could carry.
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
 
 import orjson
@@ -43,6 +44,10 @@ class RemotePartition:
 
     async def append(self, record: NewRecord) -> Offset:
         """Its offset, once every in-sync replica has it."""
+        return Offset((await self.send(record))["offset"])
+
+    async def send(self, record: NewRecord, headers: Iterable[tuple[str, str]] = ()) -> dict[str, Any]:
+        """What the leader says of it, once every in-sync replica has it."""
         message = {
             "partition": self.tp.partition,
             "timestamp": record.timestamp,
@@ -51,8 +56,10 @@ class RemotePartition:
             "headers": [{"key": name or "", **_bytes("value", value)} for name, value in record.headers],
         }
         data = orjson.dumps({"messages": [message]})
-        told = await self._peers.ask(self._leader, "POST", f"/api/v1/topics/{self.tp.topic}/messages/batch", data=data)
-        return Offset(told["results"][0]["offset"])
+        path = f"/api/v1/topics/{self.tp.topic}/messages/batch"
+        told = await self._peers.ask(self._leader, "POST", path, headers=headers, data=data)
+        stored: dict[str, Any] = told["results"][0]
+        return stored
 
 
 def _bytes(name: str, value: bytes | None) -> dict[str, Any]:

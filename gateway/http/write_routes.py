@@ -20,12 +20,13 @@ from gateway.http.parameters import CLIENT_ID, INT32_MAX, TOPIC, Parameter, inte
 from gateway.http.partitioner import partition_for_key
 from gateway.http.problems import BAD_DOCUMENT, Problem, as_problem, document
 from gateway.http.producer import Outcome, Stored
+from gateway.http.remote_partition import RemotePartition
 from gateway.http.schemas import BatchResults, NewHeader, NewMessage, NewMessages
 from gateway.http.schemas import Stored as StoredDocument
 from gateway.off_loop import off_loop
 from hot_tier.cluster.model import BrokerInfo, Topic
 from hot_tier.errors import InvalidRecord, NoLeader, TierlogError, UnknownPartition
-from hot_tier.ids import NodeId
+from hot_tier.ids import NodeId, PartitionId, TopicPartition
 from hot_tier.record.records import NewRecord
 
 RECORD_HEADER_PREFIX: Final = b"x-header-"
@@ -55,9 +56,15 @@ async def post_message(call: Call) -> web.StreamResponse:
         partition = api.producer.choose_partition(topic, key)
     else:
         _check_partition(topic, partition)
-    if (leader := api.peers.leader(topic.name, partition)) is not None:
+    leader = api.peers.leader(topic.name, partition)
+    if leader is not None and (call.forwarded or _is_text(call.request)):
         return await relay(call, leader, {"partition": str(partition)})
     record = NewRecord(api.node.clock(), key, call.body, _record_headers(call.request))
+    if leader is not None:
+        # Headers between brokers are text: what is not would be lost, and goes as a batch of one.
+        there = RemotePartition(api.peers, leader, TopicPartition(topic.name, PartitionId(partition)))
+        told = await there.send(record, [("X-Client-Id", values["X-Client-Id"])])
+        return web.Response(body=orjson.dumps(told), content_type=JSON)
     stored = await api.producer.send(topic, partition, record)
     await _pause(api, values["X-Client-Id"], len(call.body))
     return web.Response(body=orjson.dumps(_stored(topic, stored)), content_type=JSON)
@@ -173,6 +180,14 @@ def _check_partition(topic: Topic, partition: int) -> None:
             where=topic.name,
             hint=f"The topic has the partitions 0 to {topic.partitions - 1}.",
         )
+
+
+def _is_text(request: web.Request) -> bool:
+    try:
+        "".join(request.headers.values()).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _record_headers(request: web.Request) -> tuple[tuple[str, bytes], ...]:

@@ -68,6 +68,21 @@ async def test_one_message_through_every_broker(cluster: Members) -> None:
             assert read.json["messages"][0]["headers"] == [{"key": "trace", "value": "a"}]
 
 
+async def test_a_key_that_is_not_text_is_the_same_through_every_broker(cluster: Members) -> None:
+    await cluster.make_topic("binary", 1)
+    for member in cluster:
+        incoming, outgoing = await asyncio.open_connection(*member.broker.http.address)
+        outgoing.write(
+            b"POST /api/v1/topics/binary/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nConnection: close\r\n"
+            b"X-Partition-Key: k\xff\r\nX-Header-Trace: \xe9t\xe9\r\n\r\nv"
+        )
+        assert (await incoming.read()).startswith(b"HTTP/1.1 200 ")
+        outgoing.close()
+    read = (await cluster[1].get(messages_of("binary", 0))).json["messages"]
+    assert [base64.b64decode(each["key"]) for each in read] == [b"k\xff"] * 3
+    assert [base64.b64decode(each["headers"][0]["value"]) for each in read] == [b"\xe9t\xe9"] * 3
+
+
 async def test_keys_and_keyless_messages_find_their_partition(cluster: Members) -> None:
     await cluster.make_topic("keyed")
     by_key = {}

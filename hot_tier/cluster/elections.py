@@ -68,7 +68,7 @@ def elect(
 def resign(
     state: PartitionState, node: NodeId, live: Collection[NodeId], draining: Collection[NodeId] = ()
 ) -> PartitionState | None:
-    """`node` is about to stop: another in-sync replica leads, and nobody waits for `node` any more.
+    """`node` is about to stop, or cut off: another in-sync replica leads, and nobody waits for `node` any more.
 
     Where it is the last one alive in sync nothing changes: it leads until it is gone, and again when it is back.
     """

@@ -3,13 +3,18 @@
 Owns: when they are looked at, and the writes. Leaves to `leadership` who belongs into the set, and what counts until
 that is known.
 
-Looked at: partitions whose follower has caught up, at once; all of them when brokers came or went, and every so often
-for followers that lag. What changes at the same time is written together. A write that is refused is decided anew from
-what the image shows then; one without an answer is proposed again, until the image shows what became of it.
+Looked at: partitions whose follower has caught up, at once; all of them when brokers came or went or went silent, and
+every so often for followers that lag. What changes at the same time is written together. A write that is refused is
+decided anew from what the image shows then; one without an answer is proposed again, until the image shows what became
+of it.
+
+Handed over are logs that take no more writes, and partitions that are stranded here: none of the brokers that would
+have to confirm a record has asked for anything for a while, and they are registered all the same. They can go on
+without us; we cannot without them.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -27,6 +32,7 @@ from hot_tier.replication.partition import Partition, steady_ms
 from hot_tier.replication.settings import ReplicationSettings
 
 CHECK_S: Final = 1.0
+LOOK_S: Final = 0.25
 AGAIN_S: Final = 0.05
 
 _log = structlog.get_logger()
@@ -46,14 +52,18 @@ class IsrKeeper:
         self._partitions: Iterable[Partition] = ()
         self._due: dict[Partition, None] = {}
         self._all_due = False
+        self._heard_ms: Mapping[NodeId, int] = {}
+        self._listening_since_ms = 0
         self._wake = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self.shrinks = 0
         self.expands = 0
 
-    def start(self, partitions: Iterable[Partition]) -> None:
-        """`partitions` gives those that this broker leads, anew each time."""
+    def start(self, partitions: Iterable[Partition], heard_ms: Mapping[NodeId, int]) -> None:
+        """`partitions` gives those that this broker leads, anew each time; `heard_ms` when each follower last asked."""
         self._partitions = partitions
+        self._heard_ms = heard_ms
+        self._listening_since_ms = steady_ms()
         self._image.subscribe(self._image_changed)
         self._running = asyncio.get_running_loop().create_task(self._run(), name="in-sync sets")
 
@@ -74,13 +84,24 @@ class IsrKeeper:
             self._wake.set()
 
     async def _run(self) -> None:
-        check_s = min(CHECK_S, self._settings.lag_time_max_ms / 2000)
+        check_ms = min(CHECK_S * 1000, self._settings.lag_time_max_ms / 2)
+        checked_ms = looked_ms = steady_ms()
+        known_silent: Collection[NodeId] = ()
         while True:
             try:
-                async with asyncio.timeout(check_s):
+                async with asyncio.timeout(LOOK_S):
                     await self._wake.wait()
             except TimeoutError:
-                self._all_due = True
+                pass
+            now_ms = steady_ms()
+            if now_ms - looked_ms > 2000 * LOOK_S:
+                # This process stood still, or waited for the store: nobody is judged by that time.
+                self._listening_since_ms = now_ms
+            looked_ms = now_ms
+            silent = self._silent(now_ms)
+            if now_ms - checked_ms >= check_ms or not silent.issubset(known_silent):
+                checked_ms, self._all_due = now_ms, True
+            known_silent = silent
             self._wake.clear()
             due, self._due = self._due, {}
             everyone, self._all_due = self._all_due, False
@@ -95,17 +116,31 @@ class IsrKeeper:
                 self._wake.set()
                 await asyncio.sleep(AGAIN_S)
 
+    def _silent_since_ms(self, now_ms: int) -> int:
+        """Whoever has asked for nothing since then, the time of three requests that wait, is silent."""
+        return now_ms - 3 * self._settings.fetch_wait_max_ms
+
+    def _silent(self, now_ms: int) -> set[NodeId]:
+        since_ms = self._silent_since_ms(now_ms)
+        if self._listening_since_ms > since_ms:
+            return set()
+        return {broker.id for broker in self._image.brokers() if self._heard_ms.get(broker.id, 0) < since_ms}
+
     async def _propose(self, partitions: Iterable[Partition]) -> bool:
         """False when something is to be looked at again soon."""
         now_ms = steady_ms()
         brokers = self._image.brokers()
         live = {broker.id: int(broker.epoch) for broker in brokers}
         draining = {broker.id for broker in brokers if broker.draining}
+        silent = self._silent(now_ms)
         groups: dict[frozenset[NodeId], list[Proposal]] = {}
         resigned: list[Swap] = []
         for partition in partitions:
             leadership = partition.leadership
-            if partition.log.failure is not None:
+            stranded = silent and leadership.is_stranded(
+                self._silent_since_ms(now_ms), silent, live, partition.log.config.min_insync_replicas
+            )
+            if partition.log.failure is not None or stranded:
                 successor = resign(leadership.state, leadership.state.leader, live, draining)
                 if successor is not None:
                     resigned.append(Swap(partition.topic.id, partition.tp.partition, successor))
@@ -127,15 +162,15 @@ class IsrKeeper:
         return all(done)
 
     async def _resign(self, swaps: list[Swap]) -> bool:
-        """A log that takes no more writes cannot be led; the image says who leads then."""
+        """What cannot be led on from here; the image says who leads then."""
         if not swaps:
             return True
         try:
             written = await swap_states(self._store, swaps)
         except TierlogError as error:
-            _log.warning("failed logs not handed over", partitions=len(swaps), error=str(error))
+            _log.warning("leaderships not handed over", partitions=len(swaps), error=str(error))
             return False
-        _log.warning("failed logs handed over", partitions=len(written))
+        _log.warning("leaderships handed over", partitions=len(written))
         return len(written) == len(swaps)
 
     async def _write(self, proposals: list[Proposal], added: Collection[NodeId], live: dict[NodeId, int]) -> bool:

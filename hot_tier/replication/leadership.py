@@ -142,6 +142,19 @@ class Leadership:
         wanted = (*staying, *joining)
         return None if wanted == self.in_sync and not self._unanswered else wanted
 
+    def is_stranded(
+        self, since_ms: int, silent: Collection[NodeId], live: Collection[NodeId], min_in_sync: int
+    ) -> bool:
+        """Too few of the in-sync replicas are heard of to commit anything, and the others are enough without us.
+
+        `silent` are those that nothing was heard of since `since_ms`. As they are alive it is the network between us.
+        """
+        if self._since_ms > since_ms:
+            return False
+        others = [node for node in self.in_sync if node != self._node and node in live]
+        heard = 1 + sum(node not in silent for node in others)
+        return heard < min_in_sync <= len(others)
+
     def _stays(self, node: NodeId, now_ms: int, lag_max_ms: int, live: Mapping[NodeId, int]) -> bool:
         follower = self._followers.get(node)
         caught_up_ms = self._since_ms if follower is None else follower.caught_up_ms

@@ -56,6 +56,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
     broker = node.image.broker(NodeId(asker.replica_id))
     if broker is None or broker.epoch != asker.replica_epoch:
         return FetchResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    node.replica_sessions.heard_ms[broker.id] = steady_ms()
     session = node.replica_sessions.find(broker.id, context.client_id)
     if request.session_epoch == FIRST_EPOCH:
         session = node.replica_sessions.begin(

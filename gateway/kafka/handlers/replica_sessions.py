@@ -16,6 +16,8 @@ class ReplicaSessions:
     def __init__(self) -> None:
         self._sessions: dict[tuple[NodeId, str], ReplicaSession] = {}
         self._last_id = 0
+        self.heard_ms: dict[NodeId, int] = {}
+        """When each broker last asked for anything, on the steady clock."""
 
     def find(self, broker: NodeId, link: str) -> "ReplicaSession | None":
         return self._sessions.get((broker, link))

@@ -158,7 +158,7 @@ class Members:
         server = KafkaServer(made, kafka)
         await server.start(listener)
         stack.push_async_callback(server.stop)
-        isr.start(table)
+        isr.start(table, made.replica_sessions.heard_ms)
         stack.push_async_callback(isr.stop)
         member = Member(node_id, made, table, image, fetchers, isr, logs, host, port, suspected, stack)
         self.by_node[node] = member

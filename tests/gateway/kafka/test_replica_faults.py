@@ -1,4 +1,4 @@
-"""What breaks at one broker: its disk, or its way to the metadata store. The others go on."""
+"""What breaks at one broker: its disk, its way to the others or to the metadata store. The others go on."""
 
 import asyncio
 
@@ -7,6 +7,8 @@ import pytest
 from hot_tier.cluster import model
 from hot_tier.errors import MetadataAnswerLost, StorageFailure
 from hot_tier.ids import Offset
+from hot_tier.replication.partition import steady_ms
+from hot_tier.replication.settings import ReplicationSettings
 from tests.gateway.kafka.members import Member, members
 from tests.support.waiting import until
 
@@ -33,6 +35,53 @@ async def test_a_leader_whose_disk_fails_hands_over(tmp_path):
         leader = cluster[state.leader]
         await until(lambda: leader.table.find("t", 0) is not None)
         await committed(leader, leader.append(b"after"))
+
+
+def cut_off(cluster, lone: int) -> None:
+    """No link between it and the others, in either direction; all of them reach the store."""
+
+    def unless_cut(member):
+        connect = member.fetchers.connect
+
+        async def connect_unless_cut(broker, name, listener):
+            if lone in (broker.id, member.node_id):
+                raise TimeoutError("cut")
+            return await connect(broker, name, listener)
+
+        return connect_unless_cut
+
+    for member in cluster.by_node.values():
+        member.fetchers.connect = unless_cut(member)
+        for (leader, _), fetcher in member.fetchers._fetchers.items():
+            if lone in (leader, member.node_id):
+                fetcher.lost(TimeoutError("cut"))
+
+
+PATIENT = ReplicationSettings(lag_time_max_ms=30_000, fetch_wait_max_ms=100)
+
+
+async def test_a_leader_that_no_follower_reaches_hands_over(tmp_path):
+    async with members(tmp_path, 1, 2, 3, settings=PATIENT) as cluster:
+        await cluster.create(1, 2, 3, **{"min.insync.replicas": "2"})
+        await committed(cluster[1], cluster[1].append(b"all three"))
+        epoch = cluster.state().leader_epoch
+        cut_off(cluster, 1)
+        cluster[1].append(b"only here")
+        await until(lambda: cluster.state().leader == 2)
+        assert cluster.state().leader_epoch == epoch + 1
+        await until(lambda: cluster[2].table.find("t", 0) is not None)
+        await committed(cluster[2], cluster[2].append(b"the two others"))
+        assert cluster[1].log().log_end_offset == 2, "what it has alone is cut off when it hears of this"
+
+
+async def test_a_leader_stays_where_the_others_are_too_few_without_it(tmp_path):
+    async with members(tmp_path, 1, 2, settings=PATIENT) as cluster:
+        await cluster.create(1, 2, **{"min.insync.replicas": "2"})
+        await committed(cluster[1], cluster[1].append(b"both"))
+        cut_off(cluster, 1)
+        await until(lambda: cluster[1].isr._silent(steady_ms()) >= {2})
+        await asyncio.sleep(0.5)
+        assert cluster.state().leader == 1
 
 
 async def test_a_follower_whose_disk_fails_leaves_the_in_sync_set(tmp_path):

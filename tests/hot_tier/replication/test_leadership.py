@@ -55,6 +55,16 @@ def test_a_stranger_counts_for_nothing() -> None:
     assert leadership.isr_wanted(0, LAG_MS, {**LIVE, D: 1}) is None
 
 
+def test_a_leader_that_hears_too_few_is_stranded_where_the_others_are_enough() -> None:
+    leadership = leading((A, B, C))
+    assert leadership.is_stranded(1, {B, C}, LIVE, 2)
+    assert not leadership.is_stranded(-1, {B, C}, LIVE, 2), "it has just begun to lead"
+    assert not leadership.is_stranded(1, {B}, LIVE, 2), "two can commit"
+    assert not leadership.is_stranded(1, {B, C}, LIVE, 1), "it can commit alone, once they are out of sync"
+    assert not leadership.is_stranded(1, {B, C}, {A: 1, B: 1}, 2), "one of them is dead, the other not enough"
+    assert not leading((A, B)).is_stranded(1, {B}, LIVE, 2)
+
+
 def test_a_growth_counts_before_it_is_written_and_a_shrink_after() -> None:
     leadership = leading((A, B))
     leadership.holds(Offset(5))

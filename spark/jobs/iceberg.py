@@ -109,26 +109,26 @@ async def _mirror_topic(
 
     topic = layouts[0].topic
     for _ in range(_ATTEMPTS):
-        table = MirrorTable.open(catalog, (namespace, topic), str(layouts[0].topic_id))
-        held = [each for layout in layouts if (each := await load_partition(store, layout)) is not None]
-        token = _token(table.token, held)
-        if token == table.token:
-            return table.mirrored(topic, 0, 0)
-        named = {
-            f"{store.url}{each.layout.rows(segment.name)}": (each.layout, segment)
-            for each in held
-            for segment in each.segments
-            if segment.rows
-        }
-        known = table.files(f"{store.url}topic={topic}/")
-        new = await _described(store, {path: named[path] for path in named.keys() - known.keys()})
-        gone = [file for path, file in known.items() if path not in named]
         try:
+            table = MirrorTable.open(catalog, (namespace, topic), str(layouts[0].topic_id))
+            held = [each for layout in layouts if (each := await load_partition(store, layout)) is not None]
+            token = _token(table.token, held)
+            if token == table.token:
+                return table.mirrored(topic, 0, 0)
+            named = {
+                f"{store.url}{each.layout.rows(segment.name)}": (each.layout, segment)
+                for each in held
+                for segment in each.segments
+                if segment.rows
+            }
+            known = table.files(f"{store.url}topic={topic}/")
+            new = await _described(store, {path: named[path] for path in named.keys() - known.keys()})
+            gone = [file for path, file in known.items() if path not in named]
             table.commit(new, gone, token)
+            table.expire_before(datetime.now(UTC) - _KEPT)
+            return table.mirrored(topic, len(new), len(gone))
         except CommitFailedException:
             continue  # Another run came first. What it has done is read anew.
-        table.expire_before(datetime.now(UTC) - _KEPT)
-        return table.mirrored(topic, len(new), len(gone))
     raise TableRefused(
         f"{_ATTEMPTS} commits in a row met another writer's",
         where=f"{namespace}.{topic}",

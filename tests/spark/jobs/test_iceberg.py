@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.replacement import Replacement
@@ -26,7 +27,7 @@ from cold_tier.rewrite import Rewrite, rewrite
 from hot_tier.record.batch import read_header
 from hot_tier.record.columns import NewRecord, encode_records
 from offloader.archive import archive_segment
-from spark.jobs import iceberg
+from spark.jobs import iceberg, iceberg_table
 from spark.jobs.iceberg import MANIFESTS, Mirrored, TableRefused, main, mirror
 from spark.jobs.iceberg_table import MirrorTable
 from tests.offloader.harness import TOPIC, Archived, archived_node
@@ -170,6 +171,24 @@ async def test_two_runs_that_meet_add_each_row_once(
             commit(self, *change)
 
         monkeypatch.setattr(MirrorTable, "commit", commit_second)
+        done = await run(catalog, tmp_path)
+        assert met and (done.added, done.removed) == (0, 0)
+        assert rows_of(catalog.load_table(NAME).scan().to_arrow()) == rows_of(in_bucket(tmp_path, node))
+
+
+async def test_two_runs_that_meet_over_a_new_table(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with archived(tmp_path) as node:
+        check, met = iceberg_table._check_ids, []
+
+        def made_meanwhile(table: Table) -> None:
+            check(table)
+            if not met:
+                met.append(True)
+                mirror(catalog, f"file://{tmp_path}/bucket")
+
+        monkeypatch.setattr(iceberg_table, "_check_ids", made_meanwhile)
         done = await run(catalog, tmp_path)
         assert met and (done.added, done.removed) == (0, 0)
         assert rows_of(catalog.load_table(NAME).scan().to_arrow()) == rows_of(in_bucket(tmp_path, node))

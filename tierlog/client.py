@@ -47,17 +47,17 @@ def path(*parts: str | int) -> str:
 
 class Client:
     def __init__(self, server: str, *, client_id: str = "tierlog-cli", timeout_s: float = TIMEOUT_S) -> None:
-        url = urlsplit(server if "://" in server else f"http://{server}")
         try:
-            port = url.port
+            url = urlsplit(server if "://" in server else f"http://{server}")
+            host, port = (url.hostname or "").encode("idna").decode(), url.port
         except ValueError:
-            port = -1
-        if url.scheme not in ("http", "https") or not url.hostname or port == -1 or url.path not in ("", "/"):
+            host = ""
+        if not host or url.scheme not in ("http", "https") or url.path not in ("", "/"):
             raise BadServer(f"{server!r} is not a node's address", where="--server", hint="write http://HOST:PORT")
         self.server = f"{url.scheme}://{url.netloc}"
         secure = url.scheme == "https"
         connection = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        self._connection: http.client.HTTPConnection = connection(url.hostname, port, timeout=timeout_s)
+        self._connection: http.client.HTTPConnection = connection(host, port, timeout=timeout_s)
         self._headers = {"User-Agent": client_id, "Accept": "application/json"}
 
     def __enter__(self) -> Self:
@@ -81,22 +81,19 @@ class Client:
     def delete(self, path: str) -> Any:
         return self._document(self._send("DELETE", path, {}, None, {}))
 
-    def lines(self, path: str, headers: Mapping[str, str] | None = None, **query: Any) -> Iterator[Any]:
-        """The documents of an NDJSON answer as they arrive."""
-        response = self._send("GET", path, query, None, {"Accept": "application/x-ndjson", **(headers or {})})
-        yield from self._lines(response)
-
     def post_lines(self, path: str, document: Any) -> Iterator[Any]:
-        """The same, of a POST."""
-        yield from self._lines(self._send_json("POST", path, document, {}))
-
-    def _lines(self, response: http.client.HTTPResponse) -> Iterator[Any]:
+        """The documents of an NDJSON answer as they arrive."""
+        response = self._send_json("POST", path, document, {})
         try:
             for line in response:
                 yield json.loads(line)
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             raise self._unreachable(error) from None
+        except ValueError:
+            # Cut off within a line; http.client says nothing of a missing end.
+            self._connection.close()
+            raise ServerUnreachable("the answer was cut off", where=self.server, hint="try again") from None
 
     def _send_json(self, method: str, path: str, document: Any, query: Mapping[str, Any]) -> http.client.HTTPResponse:
         body = document if isinstance(document, bytes) else json.dumps(document).encode()

@@ -290,7 +290,7 @@ def _allowed(kind: Any) -> str:
 def split_address(text: str, flag: str, section: str) -> tuple[Given, Given]:
     """`HOST:PORT` of `--kafka` and `--http` as the two settings it stands for; `[::1]:9092` for IPv6."""
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise SettingsError(
             f"{flag} cannot be {text!r}",
             where=flag,

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -315,6 +317,20 @@ def test_a_replay_goes_on_where_it_stopped(run: Any, node: ServeProcess, tmp_pat
     Path(f"{target}.state").write_text(json.dumps(document))
     run("replay", "source", "--output", str(target))
     assert target.read_text() == whole
+
+
+def test_a_replay_that_goes_on_leaves_the_callers_file_alone(run: Any, node: ServeProcess, tmp_path: Path) -> None:
+    """`>` has emptied it: what was written before is not there to go on behind."""
+    whole = run("replay", "source", "--partition", "0").out.splitlines(keepends=True)
+    with Client(node.url) as client:
+        source_id = client.get(path("topics", "source"))["id"]
+    part = {"partition": 0, "next_offset": 30, "end_offset": 100, "target_offset": 0}
+    document = {"topic_id": source_id, "target": "standard output", "parts": [part], "records": 30, "bytes": 5000}
+    (tmp_path / "state").write_text(json.dumps({**document, "version": 1}))
+    command = [sys.executable, "-m", "tierlog", "replay", "source", "--state", str(tmp_path / "state")]
+    with (tmp_path / "out").open("wb") as out:
+        subprocess.run([*command, "--server", node.url], stdout=out, timeout=60, check=True)
+    assert (tmp_path / "out").read_text() == "".join(whole[30:])
 
 
 def test_a_state_of_another_replay_is_refused(run: Any, tmp_path: Path) -> None:

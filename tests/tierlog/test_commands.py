@@ -1,6 +1,7 @@
 """The commands against a real node, as a shell sees them: output, errors, exit codes."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import pytest
 
 from tests.support.command import Ran, tierlog
 from tierlog.cli.times import show_time
-from tierlog.client import Client, path
+from tierlog.cli.topics import partitions_to_read
+from tierlog.client import Client, ServerUnreachable, path
 from tierlog.process import ServeProcess
 
 
@@ -87,7 +89,9 @@ def test_an_error_as_json() -> None:
     assert error["exit_code"] == 5
 
 
-@pytest.mark.parametrize("server", ["ftp://x", "http://", "http://host:99999", "http://host/path"])
+@pytest.mark.parametrize(
+    "server", ["ftp://x", "http://", "http://host:99999", "http://host/path", "http://[::1", "http://a..b:80"]
+)
 def test_a_bad_server_address(server: str) -> None:
     assert "http://HOST:PORT" in tierlog("topic", "list", "--server", server, code=2).err
 
@@ -174,6 +178,22 @@ def test_files_are_read_in_turn(run, topic: str, tmp_path: Path) -> None:  # typ
     assert "cannot be read: No such file" in run("produce", topic, str(tmp_path / "c"), code=2).err
 
 
+def test_a_file_is_sent_in_large_requests_also_from_a_terminal(
+    service: ServeProcess, topic: str, tmp_path: Path
+) -> None:
+    (tmp_path / "lines").write_text("1\n2\n3\n")
+    terminal, other_end = os.openpty()
+    command = [sys.executable, "-m", "tierlog", "produce", topic, str(tmp_path / "lines"), "--json"]
+    try:
+        done = subprocess.run(
+            [*command, "--server", service.url], stdin=other_end, capture_output=True, timeout=60, check=True
+        )
+    finally:
+        os.close(terminal)
+        os.close(other_end)
+    assert json.loads(done.stdout)["requests"] == 1
+
+
 def test_offsets_limits_and_times(run, topic: str) -> None:  # type: ignore[no-untyped-def]
     lines = [json.dumps({"value": str(n), "partition": 0, "timestamp": BEGIN + n * 60_000}) for n in range(10)]
     run("produce", topic, "--input", "json", stdin="\n".join(lines))
@@ -258,6 +278,11 @@ def test_bad_input_says_where(run, topic: str) -> None:  # type: ignore[no-untyp
     assert (
         "standard input:2: not JSON" in run("produce", topic, "--input", "json", stdin='{"value":"a"}\n{\n', code=2).err
     )
+    three = '{"value":"a"}\n{"value":"b"}\n{\n'
+    assert (
+        "2 records before are stored"
+        in run("produce", topic, "--input", "json", "--batch", "2", stdin=three, code=2).err
+    )
     assert "no key separator" in run("produce", topic, "--key-separator", ":", stdin="x\n", code=2).err
     assert "there is no partition 9" in run("consume", topic, "--partition", "9", code=3).err
     assert "is not a time" in run("consume", topic, "--from", "yesterday", code=2).err
@@ -271,7 +296,31 @@ def test_a_record_that_is_too_large(run, topic: str) -> None:  # type: ignore[no
     assert "max.message.bytes" in ran.err
 
 
+def test_a_place_that_cannot_be_written(run, topic: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    state = tmp_path / "absent" / "state"
+    assert f"{state}.tmp: No such file or directory" in run("replay", topic, "--state", str(state), code=1).err
+    error = json.loads(run("replay", topic, "--state", str(state), "--json", code=1).err)
+    assert error["exit_code"] == 1
+
+
+def test_a_partition_whose_leader_does_not_answer_has_no_known_end() -> None:
+    unknown = {
+        "name": "t",
+        "partitions": [{"partition": 0, "high_watermark": 5}, {"partition": 1, "high_watermark": None}],
+    }
+    assert [each["partition"] for each in partitions_to_read(unknown, [0])] == [0]
+    with pytest.raises(ServerUnreachable, match="leader of partition 1"):
+        partitions_to_read(unknown, None)
+
+
 # Groups
+
+
+def test_names_are_shown_as_they_are(run, topic: str) -> None:  # type: ignore[no-untyped-def]
+    group = f"[red]{topic}[/x]:warning:"
+    run("produce", topic, stdin="x\n")
+    run("consume", topic, "--group", group)
+    assert group in run("group", "list").out
 
 
 def test_the_life_of_a_group(run, topic: str) -> None:  # type: ignore[no-untyped-def]

@@ -97,7 +97,7 @@ def test_a_file_that_is_not_toml_or_not_there(tmp_path: Path) -> None:
 
 def test_addresses() -> None:
     assert [each.value for each in split_address("[::1]:9092", "--kafka", "kafka")] == ["::1", "9092"]
-    for bad in ("9092", ":9092", "host:", "host:port", "host:70000"):
+    for bad in ("9092", ":9092", "host:", "host:port", "host:70000", "host:²"):
         with pytest.raises(SettingsError, match="HOST:PORT"):
             split_address(bad, "--kafka", "kafka")
 

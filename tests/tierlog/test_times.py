@@ -30,7 +30,7 @@ def test_a_time(text: str, expected: int) -> None:
     assert parse_time(text, NOW) == expected
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "-h", "-1y", "1h", "2026-13-01", "-1.5h"])
+@pytest.mark.parametrize("text", ["", "yesterday", "-h", "-1y", "1h", "2026-13-01", "-1.5h", "²"])
 def test_what_is_no_time_says_what_is(text: str) -> None:
     with pytest.raises(NotATime, match="write -1h"):
         parse_time(text, NOW)

@@ -81,6 +81,10 @@ def run(arguments: Sequence[str]) -> int:
             error.hint = HINTS.get(error.kind, error.hint)
         output.report(error, code, as_json="--json" in arguments)
         return code
+    except OSError as error:
+        failed = TierlogError(error.strerror or str(error), where=str(error.filename or ""))
+        output.report(failed, 1, as_json="--json" in arguments)
+        return 1
     except KeyboardInterrupt:
         return 130
     return 0

@@ -15,10 +15,10 @@ from typing import Annotated, Any
 
 import typer
 
-from hot_tier.errors import UnknownPartition
 from tierlog.cli import output, records
 from tierlog.cli.options import DEFAULT_SERVER, Json, Server, TopicName
 from tierlog.cli.times import parse_time
+from tierlog.cli.topics import partitions_to_read
 from tierlog.client import Client, path
 
 PAGE = 10_000
@@ -196,18 +196,8 @@ def consume(
 
 def _positions(consumer: Consumer, wanted: list[int] | None, start: dict[str, Any]) -> list[Position]:
     with Client(consumer.server) as client:
-        partitions = {each["partition"]: each for each in client.get(path("topics", consumer.topic))["partitions"]}
-    for number in wanted or ():
-        if number not in partitions:
-            raise UnknownPartition(
-                f"there is no partition {number}",
-                where=consumer.topic,
-                hint=f"it has the partitions 0 to {len(partitions) - 1}",
-            )
-    return [
-        Position(number, start, None if consumer.follow else partitions[number]["high_watermark"])
-        for number in (wanted or partitions)
-    ]
+        chosen = partitions_to_read(client.get(path("topics", consumer.topic)), wanted)
+    return [Position(each["partition"], start, None if consumer.follow else each["high_watermark"]) for each in chosen]
 
 
 def _follow(consumer: Consumer, positions: list[Position]) -> None:

@@ -27,12 +27,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, tit
     """Columns whose name ends in `>` are aligned to the right."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.removesuffix(">"), justify="right" if column.endswith(">") else "left")
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*(Text(str(cell)) for cell in row))
     Console(width=None if sys.stdout.isatty() else WIDE, highlight=False).print(table)
 
 

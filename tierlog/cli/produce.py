@@ -66,11 +66,17 @@ def produce(
         )
         advance = stack.enter_context(output.progress(f"produce to {topic}", None))
         try:
-            for part in _batches(_completed(messages, given, headers), batch):
+            # What is typed goes out line by line.
+            most = batch if files or not sys.stdin.isatty() else 1
+            for part in _batches(_completed(messages, given, headers), most):
                 send(client, topic, part, sent)
                 sent += len(part)
                 requests += 1
                 advance(len(part))
+        except TierlogError as error:
+            if sent and not isinstance(error, NotAllStored):
+                error.what += f"; {sent:,} records before are stored"
+            raise
         except KeyboardInterrupt:
             output.note(f"interrupted after {sent} records")
             raise typer.Exit(130) from None
@@ -104,10 +110,9 @@ def _completed(
 
 
 def _batches(messages: Iterable[records.Message], most: int) -> Iterator[list[str]]:
-    """Encoded messages, at most so many and so many bytes at a time. A terminal's lines go out one by one."""
+    """Encoded messages, at most so many and so many bytes at a time."""
     part: list[str] = []
     size = 0
-    eager = sys.stdin.isatty()
     for message in messages:
         text = jsonlib.dumps(message)
         if part and size + len(text) > BATCH_BYTES:
@@ -115,7 +120,7 @@ def _batches(messages: Iterable[records.Message], most: int) -> Iterator[list[st
             part, size = [], 0
         part.append(text)
         size += len(text)
-        if eager or len(part) == most:
+        if len(part) == most:
             yield part
             part, size = [], 0
     if part:

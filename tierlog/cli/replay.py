@@ -24,6 +24,7 @@ from tierlog.cli import output, records
 from tierlog.cli.options import DEFAULT_SERVER, Json, Server, TopicName
 from tierlog.cli.produce import BATCH_BYTES, send
 from tierlog.cli.times import parse_time
+from tierlog.cli.topics import partitions_to_read
 from tierlog.client import Client, path
 
 PAGE = 5_000
@@ -102,7 +103,8 @@ class Lines:
     stream: BinaryIO
 
     def resume(self, state: State) -> None:
-        if self.stream.seekable():
+        """Standard output is the caller's, also where it is a file."""
+        if self.stream is not sys.stdout.buffer:
             self.stream.seek(state.bytes)
             self.stream.truncate()
 
@@ -335,15 +337,9 @@ def _parts(
     client: Client, described: Mapping[str, Any], wanted: Sequence[int] | None, start: Bound, end: Bound
 ) -> list[Part]:
     topic = described["name"]
-    partitions = {each["partition"]: each for each in described["partitions"]}
-    for number in wanted or ():
-        if number not in partitions:
-            raise UnknownPartition(
-                f"there is no partition {number}", where=topic, hint=f"it has the partitions 0 to {len(partitions) - 1}"
-            )
     parts = []
-    for number in wanted or partitions:
-        each = partitions[number]
+    for each in partitions_to_read(described, wanted):
+        number = each["partition"]
         first = max(each["log_start_offset"], _offset_of(client, topic, number, start) or 0)
         last = each["high_watermark"]
         bound = _offset_of(client, topic, number, end)
@@ -365,7 +361,7 @@ def _offset_of(client: Client, topic: str, partition: int, bound: Bound) -> int 
 
 
 def _match_partitions(client: Client, target: str, state: State, *, fresh: bool) -> None:
-    partitions = client.get(path("topics", target))["partitions"]
+    partitions = partitions_to_read(client.get(path("topics", target)), None)
     missing = [part.partition for part in state.parts if part.partition >= len(partitions)]
     if missing:
         raise UnknownPartition(

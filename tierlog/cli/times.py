@@ -20,7 +20,7 @@ def parse_time(text: str, now_ms: int) -> int:
         return now_ms
     if relative := _RELATIVE.fullmatch(text):
         return now_ms - int(relative[1]) * _UNIT_MS[relative[2]]
-    if text.isdigit():
+    if text.isdecimal():
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

@@ -1,13 +1,14 @@
 """`tierlog topic create|list|describe|alter|delete`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
+from hot_tier.errors import UnknownPartition
 from tierlog.cli import output
 from tierlog.cli.options import DEFAULT_SERVER, Json, Server, TopicName
-from tierlog.client import Client, path
+from tierlog.client import Client, ServerUnreachable, path
 
 Config = Annotated[
     list[str] | None,
@@ -142,6 +143,25 @@ def settings_of(pairs: Sequence[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--config")
         settings[name] = value
     return settings
+
+
+def partitions_to_read(described: Mapping[str, Any], wanted: Sequence[int] | None) -> list[dict[str, Any]]:
+    """Those of a topic's description that are wanted, or all. Where each begins and ends only its leader knows."""
+    partitions = {each["partition"]: each for each in described["partitions"]}
+    for number in wanted or partitions:
+        if number not in partitions:
+            raise UnknownPartition(
+                f"there is no partition {number}",
+                where=described["name"],
+                hint=f"it has the partitions 0 to {len(partitions) - 1}",
+            )
+        if partitions[number]["high_watermark"] is None:
+            raise ServerUnreachable(
+                f"the leader of partition {number} does not answer",
+                where=described["name"],
+                hint="try again; `tierlog cluster status` shows who leads",
+            )
+    return [partitions[number] for number in wanted or partitions]
 
 
 def _known(value: object) -> object:

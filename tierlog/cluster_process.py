@@ -10,6 +10,7 @@ What a second start needs to be the same cluster is in its directory:
 - Brokers are numbered from 1 and stand on racks of their own. A later start may add some.
 - Ports are the usual ones where they are free at the first start, and stay what they were then.
 - etcd starts first and stops last: a broker that stops hands its partitions over through it.
+- All of them end with the thread that started them, also when it is killed (on Linux).
 """
 
 import json
@@ -21,14 +22,13 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import quote
 
 from hot_tier.errors import SettingsError, TierlogError
-from tierlog.process import ServeFailed, ServeProcess
+from tierlog.process import ServeFailed, ServeProcess, end_with_parent
 
 PLAN_FILE: Final = "cluster.json"
 LOOPBACK: Final = "127.0.0.1"
@@ -87,25 +87,22 @@ class LocalCluster:
     def _broker(self, node: int, ports: BrokerPorts, flags: Sequence[str]) -> ServeProcess:
         given = ["--node-id", str(node), "--rack", rack(node), "--metadata", self.plan.metadata]
         broker = ServeProcess(
-            self.directory / f"broker-{node}", [*given, "--bucket", self.plan.bucket, *flags], own_group=True
+            self.directory / f"broker-{node}", [*given, "--bucket", self.plan.bucket, *flags], held=True
         )
         broker.kafka, broker.http = f"{LOOPBACK}:{ports.kafka}", f"{LOOPBACK}:{ports.http}"
         return broker
 
     def start(self) -> Self:
         """All or nothing, also when it is interrupted."""
-        pool = ThreadPoolExecutor(len(self.brokers), "start")
         try:
             self.etcd.start()
-            for starting in [pool.submit(broker.start) for broker in self.brokers.values()]:
-                starting.result()
+            for broker in self.brokers.values():
+                broker.launch()
+            for broker in self.brokers.values():
+                broker.wait_until_ready()
         except BaseException:
-            # First what is there, so that nobody waits for it any longer; then what came up meanwhile.
-            self.kill()
-            pool.shutdown(cancel_futures=True)
             self.kill()
             raise
-        pool.shutdown()
         return self
 
     def stop(self) -> None:
@@ -195,6 +192,7 @@ class EtcdProcess:
                 stdout=output,
                 stderr=output,
                 process_group=0,
+                preexec_fn=end_with_parent,
             )
         self._wait_until_it_answers()
 

@@ -5,6 +5,7 @@ same again, as clients that reconnect expect. Nothing of the service is imported
 anybody outside sees.
 """
 
+import ctypes
 import os
 import re
 import select
@@ -14,7 +15,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from hot_tier.errors import TierlogError
 
@@ -22,6 +23,15 @@ READY = re.compile(r"tierlog ready kafka=(?P<kafka>\S+:(?P<kafka_port>\d+)) http
 START_TIMEOUT_S = 120.0
 """A first start compiles kernels, and tests share their machine."""
 STOP_TIMEOUT_S = 30.0
+
+PR_SET_PDEATHSIG: Final = 1
+_PRCTL: Final = getattr(ctypes.CDLL(None), "prctl", None)
+
+
+def end_with_parent() -> None:
+    """For a new process to call before its program: Linux kills it when the thread that made it is gone."""
+    if _PRCTL is not None:
+        _PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class ServeFailed(TierlogError):
@@ -35,24 +45,30 @@ class ServeProcess:
         flags: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         *,
-        own_group: bool = False,
+        held: bool = False,
     ) -> None:
-        """In a process group of its own it is not told of a Ctrl-C at the terminal: who started it decides when."""
+        """Held, it leaves a Ctrl-C at the terminal to who started it, and does not outlive the thread that did."""
         self.data_dir = data_dir
         self.output_path = data_dir.with_name(f"{data_dir.name}.out")
         self.flags = tuple(flags)
         self.environment = {**os.environ, **(environment or {})}
-        self._process_group = 0 if own_group else None
+        self._held = held
         self.kafka = "127.0.0.1:0"
         self.http = "127.0.0.1:0"
         self.start_seconds = 0.0
         self.process: subprocess.Popen[bytes] | None = None
+        self._began = 0.0
 
     def start(self) -> Self:
+        self.launch()
+        self.wait_until_ready()
+        return self
+
+    def launch(self) -> None:
         assert self.process is None, "it runs already"
         command = [sys.executable, "-m", "tierlog", "serve", "--data-dir", str(self.data_dir)]
         command += ["--kafka", self.kafka, "--http", self.http, *self.flags]
-        began = time.monotonic()
+        self._began = time.monotonic()
         with self.output_path.open("ab") as output:
             self.process = subprocess.Popen(
                 command,
@@ -60,16 +76,18 @@ class ServeProcess:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 env=self.environment,
-                process_group=self._process_group,
+                process_group=0 if self._held else None,
+                preexec_fn=end_with_parent if self._held else None,
             )
+
+    def wait_until_ready(self) -> None:
         try:
-            ready = self._ready_line(began + START_TIMEOUT_S)
+            ready = self._ready_line(self._began + START_TIMEOUT_S)
         except BaseException:
             self.kill()
             raise
-        self.start_seconds = time.monotonic() - began
+        self.start_seconds = time.monotonic() - self._began
         self.kafka, self.http = ready["kafka"], ready["http"]
-        return self
 
     def stop(self) -> None:
         """SIGTERM; a process that then has to be killed, or that ends with an error, is a failure."""

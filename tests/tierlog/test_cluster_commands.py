@@ -124,6 +124,16 @@ def test_an_interrupted_start_leaves_nothing_behind(tmp_path: Path) -> None:
     assert listeners(directory) == []
 
 
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_a_killed_command_leaves_nothing_behind(tmp_path: Path) -> None:
+    directory = tmp_path / "cluster"
+    with up(directory, "--brokers", "2") as running:
+        running.document()
+        assert running.end(signal.SIGKILL) == -signal.SIGKILL
+        wait_until(lambda: listeners(directory) == [], "its processes to be gone")
+
+
 def test_without_etcd_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     ran = tierlog("cluster", "up", "--data-dir", str(tmp_path / "cluster"), code=1)

@@ -318,7 +318,7 @@ class Broker:
             host=asked.advertised_host or reachable(asked.host),
             port=asked.advertised_port or kafka.getsockname()[1],
             rack=self.settings.cluster.rack or None,
-            http_host=reachable(self.settings.http.host),
+            http_host=reachable(self.settings.http.host, asked.advertised_host),
             http_port=http.getsockname()[1],
         )
 

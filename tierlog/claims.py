@@ -63,6 +63,6 @@ def address(listener: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def reachable(host: str) -> str:
+def reachable(host: str, name: str = "") -> str:
     """An address to hand out: a wildcard is where this node listens, not where others find it."""
-    return socket.gethostname() if host in ("0.0.0.0", "::", "") else host
+    return (name or socket.gethostname()) if host in ("0.0.0.0", "::", "") else host

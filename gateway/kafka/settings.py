@@ -9,7 +9,11 @@ class KafkaSettings:
     host: str = field(default="127.0.0.1", metadata={"doc": "Address to listen on."})
     port: int = field(default=9092, metadata={"doc": "Port to listen on; 0 picks a free one."})
     advertised_host: str = field(
-        default="", metadata={"doc": "Host name that clients are told to connect to; empty: `host`."}
+        default="",
+        metadata={
+            "doc": "Host name that clients are told to connect to, and other brokers where HTTP listens on all "
+            "addresses; empty: `host`, or this machine's name where that is all addresses."
+        },
     )
     advertised_port: int = field(
         default=0, metadata={"doc": "Port that clients are told to connect to; 0: the port listened on."}

@@ -125,6 +125,14 @@ def test_bad_flags_end_it_with_2_and_a_hint(tmp_path: Path, flags: list[str], me
     assert message in tierlog("serve", *free, *flags, code=2).err
 
 
+def test_who_listens_everywhere_is_found_by_the_name_it_is_given(make_service: MakeService) -> None:
+    """Other brokers pass HTTP requests on to it: the machine's own name may mean nothing to them."""
+    service = make_service("--http.host", "0.0.0.0", "--kafka.advertised_host", "localhost")
+    with Client(service.url) as client:
+        (broker,) = client.get(path("cluster"))["brokers"]
+    assert (broker["host"], broker["http_host"]) == ("localhost", "localhost")
+
+
 def test_settings_reach_the_broker(make_service: MakeService, tmp_path: Path) -> None:
     config = tmp_path / "tierlog.toml"
     config.write_text("[cluster]\nnum_partitions = 7\n\n[topic]\nretention.ms = 1234567\n")

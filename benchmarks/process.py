@@ -79,14 +79,7 @@ class BrokerProcess:
     def start(self) -> Self:
         assert self.process is None, f"{self.name} runs already"
         began = time.monotonic()
-        with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.wrapper, *self.command()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self.environment(),
-            )
+        self.process = self._launch()
 
         def ready() -> bool:
             if self.process is not None and self.process.poll() is not None:
@@ -124,17 +117,20 @@ class BrokerProcess:
 
     def start_and_kill_after(self, seconds: float) -> None:
         """A start that is cut off, ready or not."""
+        process = self._launch()
+        time.sleep(seconds)
+        process.kill()
+        process.wait()
+
+    def _launch(self) -> "subprocess.Popen[bytes]":
         with self.log_path.open("ab") as log:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 [*self.wrapper, *self.command()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=self.environment(),
             )
-        time.sleep(seconds)
-        process.kill()
-        process.wait()
 
     def pause(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)

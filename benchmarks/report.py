@@ -119,7 +119,7 @@ def _markdown_row(results: Results, row: Row) -> str:
     return f"| {row.group}: {row.job} | {row.unit} | {ours} | {theirs} | {row.ratio:.2f}× | {mark} |"
 
 
-def markdown_block(results: Results, begin: str) -> str:
+def markdown_block(results: Results) -> str:
     machine, versions = results.machine, results.versions
     facts = (
         f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gb']} GB, {machine['file_system']}, Linux "
@@ -132,21 +132,21 @@ def markdown_block(results: Results, begin: str) -> str:
     table += [_markdown_row(results, row) for row in judged(results)]
     return "\n".join(
         [
-            begin,
-            "",
             facts,
             "",
             *(f"{line}\n" for line in summary(results) if not line.startswith(("Falls", "  ", "No figure"))),
             *table,
-            "",
-            END,
         ]
     )
 
 
 def write_docs(results: Results, page: Path, begin: str = BEGIN) -> None:
-    """Puts the figures between the line `begin` and the next `END`."""
+    replace_block(page, begin, markdown_block(results))
+
+
+def replace_block(page: Path, begin: str, text: str) -> None:
+    """Puts `text` between the line `begin` and the next `END`."""
     before, found, rest = page.read_text().partition(begin)
     assert found, f"{page} has no line {begin}"
     _, _, after = rest.partition(END)
-    page.write_text(f"{before}{markdown_block(results, begin)}{after}")
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{END}{after}")

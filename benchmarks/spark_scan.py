@@ -13,24 +13,30 @@ archived segments is measured on manifests alone. Ends with 1 if a figure is bel
 import argparse
 import asyncio
 import random
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID, uuid4
 
+import pyspark
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.peer.jars import CACHE, PeerUnavailable, jars_dir, java
+from benchmarks.__main__ import DOCS
+from benchmarks.peer.jars import CACHE, FETCH_TIMEOUT_S, PeerUnavailable, jars_dir, java
 from benchmarks.peer.kafka import KafkaServer
 from benchmarks.process import wait_for
+from benchmarks.report import replace_block
+from benchmarks.results import describe_machine, describe_versions
 from cold_tier.layout import PartitionLayout, SegmentName
 from cold_tier.manifest.model import EpochStart, Segment
 from cold_tier.manifest.writer import ManifestWriter
@@ -55,59 +61,93 @@ LEAST_COMPACTED = 100e6
 MOST_PLANNING_S = 2.0
 SEGMENTS = 100_000
 
-MAVEN = "https://repo1.maven.org/maven2"
+COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 JARS = (
-    "org/apache/spark/spark-sql-kafka-0-10_2.13/4.2.0/spark-sql-kafka-0-10_2.13-4.2.0.jar",
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     # Only asks for delegation tokens, of which there are none here; newer ones are not on Maven Central.
-    "org/apache/spark/spark-token-provider-kafka-0-10_2.13/4.0.0/spark-token-provider-kafka-0-10_2.13-4.0.0.jar",
-    "org/apache/kafka/kafka-clients/3.9.2/kafka-clients-3.9.2.jar",
-    "org/apache/commons/commons-pool2/2.12.1/commons-pool2-2.12.1.jar",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.12.1",
 )
+FIGURES = "<!-- figures: written by python -m benchmarks.spark_scan --write-docs -->"
 
 Question = Callable[[DataFrame], object]
+
+
+@dataclass
+class Report:
+    """What is printed, and what of it goes into the docs."""
+
+    console: Console
+    lines: list[str] = field(default_factory=list)
+    short: list[str] = field(default_factory=list)
+
+    def begins(self, what: str) -> None:
+        self.console.print(f"[cyan]▸[/] {what}")
+
+    def say(self, line: str) -> None:
+        self.console.print(line)
+        self.lines.append(f"- {line}")
+
+    def expect(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            self.short.append(otherwise)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_scan", description=__doc__)
     parser.add_argument("--records", type=int, default=5_000_000)
-    count = parser.parse_args().records
-    console = Console() if sys.stdout.isatty() else Console(width=120)
+    parser.add_argument("--write-docs", action="store_true", help="put the figures into docs/PERFORMANCE.md")
+    choice = parser.parse_args()
+    report = Report(Console() if sys.stdout.isatty() else Console(width=120))
     try:
         java()
         jars_dir()
         jars = fetch_jars()
-    except (PeerUnavailable, OSError) as error:
-        console.print(f"[bold red]Spark cannot be measured:[/] {error}")
+    except PeerUnavailable as error:
+        report.console.print(f"[bold red]Spark cannot be measured:[/] {error}")
         return 1
     with tempfile.TemporaryDirectory(prefix="bench-spark-", dir=CACHE.parent) as directory:
-        short = measure_spark(Path(directory), count, jars, console)
-        short += measure_planning(Path(directory), console)
-    for each in short:
-        console.print(f"[bold red]short of the promise:[/] {each}")
-    return 1 if short else 0
+        machine, versions = describe_machine(Path(directory)), describe_versions()
+        measure_spark(Path(directory), choice.records, jars, report)
+        measure_planning(Path(directory), report)
+    for each in report.short:
+        report.console.print(f"[bold red]short of the promise:[/] {each}")
+    if choice.write_docs:
+        facts = (
+            f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gb']} GB, {machine['file_system']}; "
+            f"tierlog {versions['tierlog']}, PySpark {pyspark.__version__}, Apache Kafka {versions['kafka']}."
+        )
+        replace_block(DOCS, FIGURES, "\n".join([facts, "", *report.lines]))
+        report.console.print(f"figures in {DOCS}")
+    return 1 if report.short else 0
 
 
 def fetch_jars() -> list[Path]:
     folder = CACHE.parent / "spark-kafka"
     folder.mkdir(parents=True, exist_ok=True)
+    maven = shutil.which("mvn")
     found = []
-    for jar in JARS:
-        target = folder / jar.rpartition("/")[2]
+    for artifact in JARS:
+        _, name, version = artifact.split(":")
+        target = folder / f"{name}-{version}.jar"
         if not target.exists():
-            partial = target.with_suffix(".partial")
-            urllib.request.urlretrieve(f"{MAVEN}/{jar}", partial)
-            partial.rename(target)
+            if maven is None:
+                raise PeerUnavailable("no mvn on PATH: install Maven (Debian: maven)")
+            command = [maven, "-q", "-B", COPY, f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
+            copied = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+            if copied.returncode != 0:
+                raise PeerUnavailable(f"Maven could not fetch {artifact}:\n{copied.stdout[-1000:]}")
         found.append(target)
     return found
 
 
-def measure_spark(directory: Path, count: int, jars: Sequence[Path], console: Console) -> list[str]:
-    """Scans, then compaction; what falls short."""
+def measure_spark(directory: Path, count: int, jars: Sequence[Path], report: Report) -> None:
     bucket = f"file://{directory}/bucket"
     (directory / "kafka").mkdir()
     flags = ("--bucket", bucket, "--set", "archive.check_ms=200", "--set", "topic.flush=os")
     with KafkaServer(directory / "kafka") as kafka, ServeProcess(directory / "tierlog", flags) as service:
-        console.print(f"[cyan]▸[/] {count:,} records of 370 B into Apache Kafka and into tierlog")
+        report.begins(f"{count:,} records of 370 B into Apache Kafka and into tierlog")
         tiered = {"remote.storage.enable": "true", "segment.bytes": str(SEGMENT_BYTES)}
         fill(kafka.bootstrap, count, {})
         fill(service.kafka, count, tiered)
@@ -129,14 +169,15 @@ def measure_spark(directory: Path, count: int, jars: Sequence[Path], console: Co
                 "tierlog_read": (lambda **times: tierlog_read(spark, bucket, TOPIC, **times), rows),
                 "spark.read.parquet": (lambda **times: parquet_frame(spark, bucket, times), rows),
             }
-            short = print_scans(ask_all(readers, count, console), console)
-            return short + measure_compaction(spark, bucket, service, console)
+            report.lines += [f"{count:,} records of 370 B in {PARTITIONS} partitions; records per second:", ""]
+            show_scans(ask_all(readers, count, report), report)
+            measure_compaction(spark, bucket, service, report)
         finally:
             spark.stop()
 
 
 def ask_all(
-    readers: Mapping[str, tuple[Callable[..., DataFrame], int]], count: int, console: Console
+    readers: Mapping[str, tuple[Callable[..., DataFrame], int]], count: int, report: Report
 ) -> dict[str, dict[str, float]]:
     times = {"startingTimestamp": START_MS + count // 2, "endingTimestamp": START_MS + count * 3 // 4}
     questions: dict[str, tuple[dict[str, int], Question]] = {
@@ -146,7 +187,7 @@ def ask_all(
     }
     figures: dict[str, dict[str, float]] = {}
     for question, (window, ask) in questions.items():
-        console.print(f"[cyan]▸[/] {question}")
+        report.begins(question)
         samples: dict[str, list[float]] = {name: [] for name in readers}
         for turn in range(REPEATS + 1):
             for name, (read, rows) in readers.items():
@@ -202,43 +243,48 @@ def parquet_frame(spark: SparkSession, bucket: str, times: Mapping[str, int]) ->
     return frame
 
 
-def print_scans(figures: Mapping[str, Mapping[str, float]], console: Console) -> list[str]:
+def show_scans(figures: Mapping[str, Mapping[str, float]], report: Report) -> None:
     table = Table("records per second", box=None, header_style="bold")
     readers = list(next(iter(figures.values())))
-    short = []
-    for name in (*readers, "÷ Kafka source", "÷ plain Parquet"):
+    columns = (*readers, "÷ Kafka source", "÷ plain Parquet")
+    for name in columns:
         table.add_column(name, justify="right")
+    report.lines += [f"| | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
     for question, found in figures.items():
         ours = found["tierlog_read"]
         theirs = max(found["Kafka source, Apache Kafka"], found["Kafka source, tierlog"])
         to_kafka, to_parquet = ours / theirs, ours / found["spark.read.parquet"]
-        table.add_row(question, *(f"{found[name]:,.0f}" for name in readers), f"{to_kafka:.1f}×", f"{to_parquet:.2f}×")
-        if to_kafka < LEAST_TO_KAFKA:
-            short.append(f"{question}: {to_kafka:.1f}× Spark's Kafka source, not {LEAST_TO_KAFKA:g}×")
-        if to_parquet < LEAST_TO_PARQUET:
-            short.append(f"{question}: {to_parquet:.2f}× plain Parquet, not {LEAST_TO_PARQUET:g}×")
-    console.print(table)
-    return short
+        cells = (question, *(f"{found[name]:,.0f}" for name in readers), f"{to_kafka:.1f}×", f"{to_parquet:.2f}×")
+        table.add_row(*cells)
+        report.lines.append(f"| {' | '.join(cells)} |")
+        report.expect(
+            to_kafka >= LEAST_TO_KAFKA, f"{question}: {to_kafka:.1f}× Spark's Kafka source, not {LEAST_TO_KAFKA:g}×"
+        )
+        report.expect(
+            to_parquet >= LEAST_TO_PARQUET, f"{question}: {to_parquet:.2f}× plain Parquet, not {LEAST_TO_PARQUET:g}×"
+        )
+    report.console.print(table)
+    report.lines.append("")
 
 
-def measure_compaction(spark: SparkSession, bucket: str, service: ServeProcess, console: Console) -> list[str]:
-    console.print("[cyan]▸[/] compaction of the topic")
+def measure_compaction(spark: SparkSession, bucket: str, service: ServeProcess, report: Report) -> None:
+    report.begins("compaction of the topic")
     before = spark_seconds(spark, bucket)
-    report = compact(spark, bucket, [TOPIC], gateway=service.url)
+    done = compact(spark, bucket, [TOPIC], gateway=service.url)
     after = spark_seconds(spark, bucket)
-    files = (sum(each.segments_before for each in report.partitions), sum(e.segments_after for e in report.partitions))
-    console.print(
-        f"compaction: {report.log_bytes / 1e6:,.0f} MB of records, {files[0]} files into {files[1]}, in "
-        f"{report.seconds:.1f} s, {report.bytes_per_core_second / 1e6:,.0f} MB/s per core; "
+    parts = done.partitions
+    files = sum(each.segments_before for each in parts), sum(each.segments_after for each in parts)
+    speed = done.bytes_per_core_second
+    report.say(
+        f"compaction: {done.log_bytes / 1e6:,.0f} MB of records, {files[0]} files into {files[1]}, in "
+        f"{done.seconds:.1f} s, {speed / 1e6:,.0f} MB/s per core; "
         f"bytes of values then in {after:.2f} s, before in {before:.2f} s"
     )
-    if any(each.outcome != "published" for each in report.partitions):
-        return [f"compaction: {[(each.outcome, each.reason) for each in report.partitions]}"]
-    if report.bytes_per_core_second < LEAST_COMPACTED:
-        return [
-            f"compaction: {report.bytes_per_core_second / 1e6:,.0f} MB/s per core, not {LEAST_COMPACTED / 1e6:,.0f}"
-        ]
-    return []
+    outcomes = [(each.outcome, each.reason) for each in parts]
+    report.expect(all(outcome == "published" for outcome, _ in outcomes), f"compaction: {outcomes}")
+    report.expect(
+        speed >= LEAST_COMPACTED, f"compaction: {speed / 1e6:,.0f} MB/s per core, not {LEAST_COMPACTED / 1e6:,.0f}"
+    )
 
 
 def spark_seconds(spark: SparkSession, bucket: str) -> float:
@@ -248,11 +294,10 @@ def spark_seconds(spark: SparkSession, bucket: str) -> float:
     return time.monotonic() - began
 
 
-def measure_planning(directory: Path, console: Console) -> list[str]:
+def measure_planning(directory: Path, report: Report) -> None:
     bucket = f"file://{directory}/manifests"
     asyncio.run(write_manifests(bucket))
     last = START_MS + SEGMENTS * 1000
-    short = []
     for name, window in {
         "all": {},
         "an hour": {"startingTimestamp": str(last - 3_600_000), "endingTimestamp": str(last)},
@@ -260,10 +305,8 @@ def measure_planning(directory: Path, console: Console) -> list[str]:
         began = time.monotonic()
         plan = plan_read(read_options({"bucket": bucket, "subscribe": TOPIC, **window}, streaming=False))
         seconds = time.monotonic() - began
-        console.print(f"planning {name} of {SEGMENTS:,} segments: {seconds:.2f} s, {len(plan.files):,} files")
-        if seconds > MOST_PLANNING_S:
-            short.append(f"planning {name}: {seconds:.2f} s, not {MOST_PLANNING_S:g}")
-    return short
+        report.say(f"planning {name} of {SEGMENTS:,} segments: {seconds:.2f} s, {len(plan.files):,} files")
+        report.expect(seconds <= MOST_PLANNING_S, f"planning {name}: {seconds:.2f} s, not {MOST_PLANNING_S:g}")
 
 
 async def write_manifests(bucket: str) -> None:

@@ -78,6 +78,26 @@ async def test_a_follower_that_hangs_leaves_the_in_sync_set(tmp_path):
         assert set(cluster.state().isr) == {1, 2}
 
 
+async def test_a_follower_that_hangs_leaves_the_in_sync_set_while_another_is_filled(tmp_path):
+    async with members(tmp_path, 1, 2, 3) as cluster:
+        await cluster.create(1, 2, 3, partitions=2)
+        await committed(cluster[1], cluster[1].append(b"all three"))
+        leader = cluster[1]
+
+        async def fetch_without_end() -> None:
+            while True:
+                leader.isr.due(leader.partition(1))
+                await asyncio.sleep(0.05)
+
+        filling = asyncio.create_task(fetch_without_end())
+        try:
+            await cluster[3].fetchers.close()
+            await committed(leader, leader.append(b"two"))
+            assert set(cluster.state().isr) == {1, 2}
+        finally:
+            filling.cancel()
+
+
 async def test_a_follower_with_nothing_to_fetch_stays_in_sync(tmp_path):
     async with members(tmp_path, 1, 2) as cluster:
         await cluster.create(1, 2, partitions=2)

@@ -168,7 +168,8 @@ class Partition(ReadablePartition):
             self._committed()
 
     def add_follower(self, callback: Waiter) -> None:
-        """Call back on every append, on every move of the high watermark, and when leading ends or begins anew."""
+        """Call back on every append, when the high watermark or the log start is moved, and when leading ends or begins
+        anew."""
         self._followers[callback] = None
 
     def remove_follower(self, callback: Waiter) -> None:
@@ -185,6 +186,7 @@ class Partition(ReadablePartition):
             )
         self.log.delete_records_before(target)
         return self.log.log_start_offset
+        self._tell_followers()
 
     def close(self, reason: TierlogError) -> None:
         """Answer everyone who waits with `reason`; nothing is appended here any more."""

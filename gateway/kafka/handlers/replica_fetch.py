@@ -87,13 +87,13 @@ class Followed:
         """None while the follower has no position: what it was sent last is not durable there yet."""
         self.leader_epoch = -1
         self.max_bytes = 0
-        self.told = NO_OFFSET
-        """The high watermark in the last answer."""
+        self.told = (NO_OFFSET, NO_OFFSET)
+        """The high watermark and the log start in the last answer."""
         self.answer: PartitionData | None = None
         """What is to be said instead of records."""
 
     def changed(self) -> None:
-        """The partition has grown, has committed more, or is no longer led as it was."""
+        """The partition has grown, has committed or deleted more, or is no longer led as it was."""
         partition, offset = self.partition, self.offset
         if offset is None or partition is None:
             return
@@ -103,7 +103,7 @@ class Followed:
             or partition.failure is not None
         ):
             self.session.is_ready(self)
-        elif partition.high_watermark > self.told:
+        elif (partition.high_watermark, partition.log.log_start_offset) != self.told:
             self.session.has_committed(self)
 
     def watch(self, partition: Partition | None) -> None:
@@ -146,7 +146,7 @@ class ReplicaSession:
         self._ready: dict[Followed, None] = {}
         """May have records to send, or something to say instead."""
         self._committed: dict[Followed, None] = {}
-        """Have a higher high watermark than the follower knows of."""
+        """Have committed or deleted more than the follower knows of."""
         self._poll: Overtakable | None = None
         self._poll_timer: asyncio.TimerHandle | None = None
         self._news_timer: asyncio.TimerHandle | None = None
@@ -311,7 +311,7 @@ class ReplicaSession:
                 continue
             del self._ready[followed]
             self._committed.pop(followed, None)
-            followed.told = answer.high_watermark
+            followed.told = answer.high_watermark, answer.log_start_offset
             answers.append((followed, answer))
             if found is not None:
                 away.append((followed, answer, found))
@@ -321,8 +321,9 @@ class ReplicaSession:
         for followed in self._committed:
             partition = followed.partition
             if partition is not None and followed.offset is not None:
-                followed.told = partition.high_watermark
-                answers.append((followed, _state(partition, followed.index)))
+                answer = _state(partition, followed.index)
+                followed.told = answer.high_watermark, answer.log_start_offset
+                answers.append((followed, answer))
         self._committed.clear()
         response = FetchResponse(session_id=self.id, responses=_by_topic(answers))
         return self._when_read(response, away) if away else response

@@ -35,6 +35,7 @@ from hot_tier.replication.leadership import Leadership
 from hot_tier.replication.readable import ReadablePartition, Waiter
 
 ACKS_ALL: Final = -1
+LEASE_AGAIN_S: Final = 0.1
 
 
 class Partition(ReadablePartition):
@@ -185,8 +186,8 @@ class Partition(ReadablePartition):
                 hint=f"the high watermark is {self.high_watermark}",
             )
         self.log.delete_records_before(target)
-        return self.log.log_start_offset
         self._tell_followers()
+        return self.log.log_start_offset
 
     def close(self, reason: TierlogError) -> None:
         """Answer everyone who waits with `reason`; nothing is appended here any more."""
@@ -204,7 +205,7 @@ class Partition(ReadablePartition):
             self.close(self.log.failure)
             if self._isr_due is not None:
                 self._isr_due(self)
-        elif self._flush_before_ack and not self._may_be_replaced():
+        elif self._flush_before_ack:
             self._hold()
 
     def _may_be_replaced(self) -> bool:
@@ -219,6 +220,12 @@ class Partition(ReadablePartition):
 
     def _hold(self) -> None:
         log = self.log
+        if self.failure is not None:
+            return
+        if self._may_be_replaced():
+            # Producers wait for it: without another append nothing else would look again.
+            self._loop.call_later(LEASE_AGAIN_S, self._hold)
+            return
         if self.leadership.holds(log.flushed_offset if self._flush_before_ack else log.log_end_offset):
             self._committed()
 

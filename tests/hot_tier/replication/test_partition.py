@@ -237,6 +237,20 @@ async def test_alone_with_unclean_election_nothing_is_acknowledged_without_a_lea
         assert h.append() == 2, "the other must hold it too"
 
 
+async def test_what_was_synced_without_a_lease_is_acknowledged_with_the_next(make: Callable[..., Harness]) -> None:
+    h = make(TopicConfig(unclean_leader_election_enable=True))
+    leases = [True]
+    h.partition.close(NotLeader("again, with a lease"))
+    h.partition = Partition(TP, h.topic, h.log, state(), ME, NOW_MS, lease_valid=lambda: leases[-1])
+    h.append()
+    waiting = h.waits(1)
+    leases.append(False)
+    h.log.flush()
+    leases.append(True)
+    async with asyncio.timeout(10):
+        await waiting
+
+
 async def test_a_member_that_leaves_no_longer_holds_the_commit(make: Callable[..., Harness]) -> None:
     h = make(TopicConfig(flush="os"), state(isr=(ME, OTHER)))
     h.append(4)

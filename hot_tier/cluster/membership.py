@@ -142,8 +142,8 @@ class Membership:
 
     async def register(self, image: ClusterImage) -> None:
         """Others count on this broker from now on. Returns when the image shows it."""
-        self._image = image
         await self._register()
+        self._image = image
         image.subscribe(self._image_changed)
         self._keeping = asyncio.get_running_loop().create_task(self._keep_alive(), name="broker lease")
         await image.reached(self.registration_epoch)

@@ -89,6 +89,18 @@ async def test_a_number_that_is_taken(store: SqliteStore) -> None:
     await first.leave()
 
 
+async def test_a_number_that_is_taken_while_it_starts(store: SqliteStore) -> None:
+    late = Member(store, 1, data_id="another disk")
+    await late.membership.prepare(stopped_cleanly=True)
+    await late.image.open()
+    first = await Member(store, 1).join(govern=False)
+    with pytest.raises(NodeIdTaken):
+        await late.membership.register(late.image)
+    await late.leave()
+    assert first.image.broker(NodeId(1)) is not None, "it gave up nothing but its own"
+    await first.leave()
+
+
 async def test_a_copy_of_a_disk_in_use(store: SqliteStore) -> None:
     settings = replace(SETTINGS, lease_ttl_ms=300)
     first = await Member(store, 1, settings=settings).join(govern=False)

@@ -25,7 +25,7 @@ from hot_tier.log.epochs import LeaderEpochs
 from hot_tier.log.files import replace_synced, sync_directory
 from hot_tier.log.flush_job import FlushJob
 from hot_tier.log.index import Seal, SparseIndex
-from hot_tier.log.producer_snapshots import restore_producers
+from hot_tier.log.producer_snapshots import restore_producers, snapshot_offsets, snapshot_path
 from hot_tier.log.producers import ProducerState, ProducerView
 from hot_tier.log.recovery_points import RecoveryPoint
 from hot_tier.log.retention import roll_at_ms
@@ -295,11 +295,15 @@ class StoredLog:
         self._after_cut(kept, now_ms)
 
     def reset_to(self, offset: int, now_ms: int) -> None:
-        """Forgets everything and goes on, empty, at `offset`."""
+        """Forgets everything and goes on, empty, at `offset`. What was known of epochs and producers ends where the
+        records did; what the leader wrote since is not in it."""
         self.log_start_offset = Offset(offset)
         os.makedirs(self.directory, exist_ok=True)
         self._write_log_start()
         self._cut(None, list(self._segments))
+        self.epochs = LeaderEpochs()
+        for at in snapshot_offsets(self.directory):
+            os.unlink(snapshot_path(self.directory, at))
         self._after_cut(self._add_segment(offset), now_ms)
 
     def start_from_archive(

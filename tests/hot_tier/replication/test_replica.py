@@ -7,10 +7,11 @@ import pytest
 
 from hot_tier.cluster.model import PartitionState, Topic
 from hot_tier.errors import OffsetOutOfRange
-from hot_tier.ids import LeaderEpoch, NodeId, Offset, PartitionId, TopicPartition
+from hot_tier.ids import NO_EPOCH, LeaderEpoch, NodeId, Offset, PartitionId, TopicPartition
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk
 from hot_tier.log.partition_log import PartitionLog
+from hot_tier.log.recovery import Recovery
 from hot_tier.log.settings import LogSettings
 from hot_tier.log.stored_log import StoredLog
 from hot_tier.record.batch import assign
@@ -46,8 +47,8 @@ class Harness:
         return self.replica.take(answer, NOW_MS)
 
 
-def batch(offset: int, epoch: int = EPOCH, records: int = 1) -> bytes:
-    made = encode_records([Record(0, NOW_MS, 0, None, b"value", ())] * records)
+def batch(offset: int, epoch: int = EPOCH, records: int = 1, **producer: int) -> bytes:
+    made = encode_records([Record(0, NOW_MS, 0, None, b"value", ())] * records, **producer)
     assign(made, offset, epoch)
     return bytes(made)
 
@@ -118,3 +119,17 @@ def test_a_leader_that_kept_only_newer_records_is_followed_from_there(synced: Ha
     assert synced.replica.take(answer, NOW_MS) is Next.ASK
     assert synced.replica.next_fetch().offset == synced.replica.high_watermark == 40
     assert synced.replica.is_durable
+
+
+def test_what_a_log_knew_before_it_began_anew_is_forgotten(synced: Harness, tmp_path: Path) -> None:
+    """A leader compares the last epoch with an offset that it did not end at, and a producer's last sequence is not the
+    one that it wrote last."""
+    synced.take(batch(0, producer_id=9, producer_epoch=0, base_sequence=0))
+    synced.log.roll(NOW_MS)
+    synced.log.flush()
+    synced.replica.take(FetchAnswer(OffsetOutOfRange("gone"), log_start_offset=Offset(40)), NOW_MS)
+    assert synced.replica.next_fetch().last_epoch == NO_EPOCH
+    assert not len(synced.log.producers)
+    recovered = Recovery(Disk(str(tmp_path), LogSettings(min_free_bytes=0)), synced.log.directory, None, NOW_MS).run()
+    assert (recovered.state.end_offset, recovered.state.epochs.latest) == (40, NO_EPOCH)
+    assert not len(recovered.state.producers)

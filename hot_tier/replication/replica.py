@@ -66,12 +66,16 @@ class Replica(ReadablePartition):
         super().__init__(tp, topic, log, state.leader_epoch, known)
         self.key: PartitionKey = (topic.id, tp.partition)
         self.leader = state.leader
-        self.added = node in state.adding
-        """A reassignment under way brings it in: its traffic may be limited."""
+        self.confirm(state, node)
         self.durable_listener: Callable[[Replica], None] | None = None
         """Called when everything in the log is durable."""
         log.flush_listener = self._flush_settled
         self.configure(topic, log.config)
+
+    def confirm(self, state: PartitionState, node: NodeId) -> None:
+        """What the image says, in this epoch."""
+        self.added = node in state.adding and node not in state.isr
+        """A reassignment brings it in: its traffic may be limited, until producers wait for it."""
 
     @property
     def is_durable(self) -> bool:

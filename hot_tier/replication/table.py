@@ -169,7 +169,7 @@ class PartitionTable:
         assert self._fetchers is not None
         held = self._replicas.get(tp)
         if held is not None and (held.leader, held.leader_epoch) == (state.leader, state.leader_epoch):
-            held.added = self._node in state.adding
+            held.confirm(state, self._node)
             return
         known = self._let_go(tp, self._not_leader(tp, state))
         log = self._logs.log(topic.name, topic.id, tp.partition, self.config(topic))

@@ -1,13 +1,14 @@
 """Following over a link that the test answers: which answers count, and when a position is told."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hot_tier.cluster import model
 from hot_tier.cluster.image import ClusterImage
-from hot_tier.cluster.model import BrokerInfo
+from hot_tier.cluster.model import BrokerInfo, PartitionState
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.store import Put
 from hot_tier.errors import OffsetOutOfRange
@@ -17,7 +18,7 @@ from hot_tier.replication.fetchers import Fetchers
 from hot_tier.replication.following import FetchAnswer, FetchFrom
 from hot_tier.replication.link import LeaderLink, LinkListener, PartitionKey
 from hot_tier.replication.settings import ReplicationSettings
-from tests.hot_tier.replication.test_replica import LEADER, Harness, batch
+from tests.hot_tier.replication.test_replica import EPOCH, LEADER, ME, Harness, batch
 from tests.support.waiting import until
 
 
@@ -44,9 +45,10 @@ class Link:
 
 
 class Followed(Harness):
-    def __init__(self, directory: Path, link: Link) -> None:
+    def __init__(self, directory: Path, link: Link, fetchers: Fetchers) -> None:
         super().__init__(directory, TopicConfig())
         self.link = link
+        self.fetchers = fetchers
 
     def answer(self, number: int, answer: FetchAnswer) -> None:
         self.link.listener.answered(number, [(self.replica.key, answer)])
@@ -60,8 +62,8 @@ async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
     image = ClusterImage(store)
     await image.open()
     link = Link()
-    fetchers = Fetchers(image, link.connect, ReplicationSettings())
-    held = Followed(tmp_path, link)
+    fetchers = Fetchers(image, link.connect, ReplicationSettings(), reassignment_bytes_per_s=lambda: 1)
+    held = Followed(tmp_path, link, fetchers)
     fetchers.follow(held.replica)
     fetchers.start()
     yield held
@@ -113,3 +115,11 @@ async def test_a_refused_position_is_told_again(followed: Followed) -> None:
     first = await followed.link.told(followed.replica.key, 0)
     followed.answer(first, FetchAnswer(OffsetOutOfRange("gone"), log_start_offset=Offset(40)))
     await followed.link.told(followed.replica.key, 40)
+
+
+async def test_a_reassignment_is_limited_until_producers_wait_for_the_new_replica(followed: Followed) -> None:
+    state = PartitionState(LEADER, LeaderEpoch(EPOCH), (LEADER,), (LEADER, ME), adding=(ME,))
+    followed.replica.confirm(state, ME)
+    assert followed.fetchers.throttle(followed.replica, 100, now_s=0) == 100
+    followed.replica.confirm(replace(state, isr=(LEADER, ME)), ME)
+    assert followed.fetchers.throttle(followed.replica, 100, now_s=0) == 0

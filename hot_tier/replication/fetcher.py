@@ -234,7 +234,7 @@ class Fetcher:
             try:
                 await self._parts.restore(replica)
                 delay_s = 0.0
-            except TierlogError as error:
+            except (TierlogError, OSError) as error:
                 _log.warning("replica not begun from the archive", partition=str(replica.tp), error=str(error))
                 delay_s = BACKOFF_S[1]
             self._loop.call_later(delay_s, self._ask, replica)

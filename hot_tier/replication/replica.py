@@ -97,7 +97,7 @@ class Replica(ReadablePartition):
         """Do what the leader's answer asks for. What goes wrong is logged and tried again."""
         try:
             return self._take(answer, now_ms)
-        except TierlogError as error:
+        except (TierlogError, OSError) as error:
             _log.warning("replica not brought forward", partition=str(self.tp), leader=self.leader, error=str(error))
             return Next.LATER
 

@@ -1,5 +1,6 @@
 """Following over a link that the test answers: which answers count, and when a position is told."""
 
+import errno
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,13 @@ from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo, PartitionState
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.store import Put
-from hot_tier.errors import OffsetOutOfRange
+from hot_tier.errors import OffsetArchived, OffsetOutOfRange
 from hot_tier.ids import LeaderEpoch, Offset
 from hot_tier.log.config import TopicConfig
 from hot_tier.replication.fetchers import Fetchers
 from hot_tier.replication.following import FetchAnswer, FetchFrom
 from hot_tier.replication.link import LeaderLink, LinkListener, PartitionKey
+from hot_tier.replication.replica import Replica
 from hot_tier.replication.settings import ReplicationSettings
 from tests.hot_tier.replication.test_replica import EPOCH, LEADER, ME, Harness, batch
 from tests.support.waiting import until
@@ -115,6 +117,23 @@ async def test_a_refused_position_is_told_again(followed: Followed) -> None:
     first = await followed.link.told(followed.replica.key, 0)
     followed.answer(first, FetchAnswer(OffsetOutOfRange("gone"), log_start_offset=Offset(40)))
     await followed.link.told(followed.replica.key, 40)
+
+
+async def test_an_archive_that_the_disk_did_not_let_begin_is_tried_again(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(replica: Replica) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(followed.fetchers, "restore", refuse)
+    first = await followed.link.told(followed.replica.key, 0)
+    followed.answer(first, FetchAnswer(OffsetArchived("in the bucket")))
+
+    def asked_again() -> bool:
+        followed.link.listener.answered(len(followed.link.requests), [])
+        return any(followed.replica.key in each for each in followed.link.requests[first:])
+
+    await until(asked_again)
 
 
 async def test_a_reassignment_is_limited_until_producers_wait_for_the_new_replica(followed: Followed) -> None:

@@ -1,5 +1,6 @@
 """A follower's copy over a real log: what an answer does to it, and when its position may be told."""
 
+import errno
 from pathlib import Path
 from uuid import UUID
 
@@ -133,3 +134,13 @@ def test_what_a_log_knew_before_it_began_anew_is_forgotten(synced: Harness, tmp_
     recovered = Recovery(Disk(str(tmp_path), LogSettings(min_free_bytes=0)), synced.log.directory, None, NOW_MS).run()
     assert (recovered.state.end_offset, recovered.state.epochs.latest) == (40, NO_EPOCH)
     assert not len(recovered.state.producers)
+
+
+def test_what_the_disk_refuses_is_tried_again(synced: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not passed on: the link that it came by serves other partitions too."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(synced.log, "append_replica", refuse)
+    assert synced.take(batch(0)) is Next.LATER

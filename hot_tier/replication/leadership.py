@@ -251,6 +251,11 @@ def end_of_epoch(history: History, leader_epoch: LeaderEpoch, epoch: int) -> tup
 def diverging(
     history: History, leader_epoch: LeaderEpoch, offset: Offset, last_epoch: LeaderEpoch
 ) -> tuple[LeaderEpoch, Offset] | None:
-    """As leader: where the history of a reader parts from ours, if its records end at `offset` in `last_epoch`."""
+    """As leader: where the history of a reader parts from ours, if its records end at `offset` in `last_epoch`.
+
+    (-1, -1) for an epoch that has not begun. A reader without records, or that does not tell, stands on any history.
+    """
+    if last_epoch < 0:
+        return None
     epoch, end_offset = end_of_epoch(history, leader_epoch, last_epoch)
     return None if epoch == last_epoch and end_offset >= offset else (epoch, end_offset)

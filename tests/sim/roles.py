@@ -15,7 +15,7 @@ from hot_tier.errors import (
     TierlogError,
     UnknownLeaderEpoch,
 )
-from hot_tier.ids import NO_EPOCH, NO_PRODUCER, NodeId, Offset
+from hot_tier.ids import NO_PRODUCER, NodeId, Offset
 from hot_tier.replication.following import (
     Append,
     FetchAnswer,
@@ -187,9 +187,7 @@ class Leading:
             reply(Fetched(FetchAnswer(error, log_start_offset=self.log.log_start_offset)))
             return
         rules, start = self.broker.rules, request.start
-        parts = None
-        if start.last_epoch != NO_EPOCH:
-            parts = rules.diverging(self.log, self.leader_epoch, start.offset, start.last_epoch)
+        parts = rules.diverging(self.log, self.leader_epoch, start.offset, start.last_epoch)
         if parts is None and not self.log.log_start_offset <= start.offset <= self.log.log_end_offset:
             error = OffsetOutOfRange(f"{start.offset} is not in the log")
             reply(Fetched(FetchAnswer(error, log_start_offset=self.log.log_start_offset)))

@@ -5,8 +5,8 @@ from uuid import UUID
 
 from gateway.node import Node
 from hot_tier.errors import OffsetOutOfRange, TierlogError
-from hot_tier.ids import PartitionId, TopicPartition
-from hot_tier.replication.leadership import end_of_epoch
+from hot_tier.ids import LeaderEpoch, Offset, PartitionId, TopicPartition
+from hot_tier.replication.leadership import diverging
 from hot_tier.replication.partition import Partition
 from hot_tier.replication.readable import ReadablePartition
 
@@ -50,9 +50,7 @@ def diverging_epoch(partition: ReadablePartition, last_epoch: int, offset: int) 
 
     None when it stands on our history: its last epoch, -1 if it has none, reaches here as far as `offset`.
     """
-    if last_epoch < 0:
-        return None
-    epoch, end_offset = end_of_epoch(partition.log, partition.leader_epoch, last_epoch)
-    if end_offset < 0:
+    parts = diverging(partition.log, partition.leader_epoch, Offset(offset), LeaderEpoch(last_epoch))
+    if parts is not None and parts[1] < 0:
         raise OffsetOutOfRange(f"leader epoch {last_epoch} is not known", where=str(partition.tp))
-    return None if epoch >= last_epoch and end_offset >= offset else (epoch, end_offset)
+    return parts

@@ -160,6 +160,9 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
         errors.InvalidConfig: Kind(
             409, "invalid-config", "These settings cannot be used together", "Correct the setting that `detail` names."
         ),
+        errors.PolicyViolation: Kind(
+            409, "policy-violation", "The topic's settings rule this out", "Change the setting that `detail` names."
+        ),
         errors.NotLeader: Kind(503, "not-leader", "Another broker leads this partition", RETRY),
         errors.NoLeader: Kind(503, "no-leader", "Nobody leads this partition now", RETRY),
         errors.BrokerUnreachable: Kind(503, "broker-unreachable", "Another broker does not answer", RETRY),

@@ -186,6 +186,7 @@ def test_status_for_people(run: Any, bucket: str) -> None:
     shown = run("archive", "status", "source").out
     assert shown.startswith("topic") and "source" in shown and "0 – " in shown
     assert "source" in run("archive", "status", "--bucket", bucket).out
+    assert "is it the right place?" in run("archive", "verify", "--bucket", f"{bucket}/elsewhere").err
 
 
 def test_what_does_not_exist(run: Any, bucket: str, tmp_path: Path) -> None:
@@ -362,7 +363,7 @@ def test_replays_that_contradict_themselves(run: Any, node: ServeProcess) -> Non
 # Cost
 
 
-def test_cost_is_shown_line_by_line(run: Any, bucket: str, tmp_path: Path) -> None:
+def test_cost_is_shown_line_by_line(run: Any, node: ServeProcess, bucket: str, tmp_path: Path) -> None:
     shown = run("cost", "source").out
     assert all(part in shown for part in ("stored rows and indexes", "PUT", "LIST", "NVMe, 3 copies", "per month"))
     prices = tmp_path / "prices.toml"
@@ -371,4 +372,7 @@ def test_cost_is_shown_line_by_line(run: Any, bucket: str, tmp_path: Path) -> No
     [dear] = run("cost", "source", "--bucket", bucket, "--config", str(prices), "--json").json
     assert dear["bucket"][0]["cost"] == pytest.approx(1000 * usual["bucket"][0]["cost"])
     assert "30 is not" not in run("cost", "source", "--retention", "30d").err
+    make_topic(node, "unarchived")
+    ran = run("cost", "unarchived")
+    assert ran.out == "" and "nothing of it is archived yet" in ran.err
     run("cost", "source", "--retention", "soon", code=2)

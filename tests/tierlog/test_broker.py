@@ -133,6 +133,20 @@ def test_who_listens_everywhere_is_found_by_the_name_it_is_given(make_service: M
     assert (broker["host"], broker["http_host"]) == ("localhost", "localhost")
 
 
+def test_an_etcd_that_is_away_is_no_mistake_of_the_command(tmp_path: Path) -> None:
+    free = [
+        "--kafka.port",
+        "0",
+        "--http.port",
+        "0",
+        "--data-dir",
+        str(tmp_path / "d"),
+        "--bucket",
+        f"file://{tmp_path}/b",
+    ]
+    assert "is etcd running" in tierlog("serve", *free, "--metadata", "etcd://127.0.0.1:1", code=5).err
+
+
 def test_settings_reach_the_broker(make_service: MakeService, tmp_path: Path) -> None:
     config = tmp_path / "tierlog.toml"
     config.write_text("[cluster]\nnum_partitions = 7\n\n[topic]\nretention.ms = 1234567\n")

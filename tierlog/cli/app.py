@@ -7,7 +7,7 @@
 | 2 | wrong usage: a flag, a value, a setting, a request that the node calls malformed |
 | 3 | what was named does not exist |
 | 4 | refused by what is there: it exists already, it has members, the offset is out of range |
-| 5 | no node answers, or it cannot serve now: try again |
+| 5 | no node, bucket or etcd answers, or it cannot serve now: try again |
 | 130 | interrupted |
 """
 
@@ -17,7 +17,14 @@ from typing import Annotated
 import typer
 
 from cold_tier.errors import StoreMisconfigured, StoreUnavailable
-from hot_tier.errors import SettingsError, TierlogError, TopicExists, UnknownPartition, UnknownTopic
+from hot_tier.errors import (
+    MetadataUnavailable,
+    SettingsError,
+    TierlogError,
+    TopicExists,
+    UnknownPartition,
+    UnknownTopic,
+)
 from tierlog.cli import archive, cluster, consume, cost, demo, groups, output, produce, replay, serve, spark, topics
 from tierlog.cli.records import BadInput
 from tierlog.cli.times import NotATime
@@ -65,6 +72,8 @@ HINTS = {
     "unknown-topic": "`tierlog topic list` shows the topics, `tierlog topic create NAME` makes one",
     "unknown-partition": "`tierlog topic describe NAME` shows the partitions",
     "unknown-group": "`tierlog group list` shows the groups",
+    "unknown-broker": "`tierlog cluster status` shows the brokers",
+    "bad-document": "`tierlog topic describe NAME --json` shows what settings there are",
     "group-not-empty": "stop its consumers first; `tierlog group describe NAME` shows them",
 }
 """What to do next where the node's own hint is for callers of its HTTP API."""
@@ -98,7 +107,7 @@ def exit_code(error: TierlogError) -> int:
             return 3
         case TopicExists():
             return 4
-        case ServerUnreachable() | StoreUnavailable():
+        case ServerUnreachable() | StoreUnavailable() | MetadataUnavailable():
             return 5
         case Refused():
             return {400: 2, 404: 3, 409: 4, 413: 2, 503: 5}.get(error.status, 1)

@@ -371,4 +371,6 @@ async def _find(store: "RetryingStore", topics: Sequence[str]) -> list["Archived
     for name in topics:
         if not any(topic.name == name for topic in found):
             raise UnknownTopic(f"the bucket holds nothing of topic {name!r}", where=store.url)
+    if not found:
+        output.note(f"nothing is archived at {store.url}: is it the right place?")
     return [topic for topic in found if not topics or topic.name in topics]

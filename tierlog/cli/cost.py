@@ -134,6 +134,9 @@ def _document(name: str, facts: "TopicFacts", result: "Estimate") -> dict[str, A
 
 
 def _show(name: str, facts: "TopicFacts", result: "Estimate") -> None:
+    if not facts.segments:
+        output.note(f"{name}: nothing of it is archived yet, so there is no rate to reckon with")
+        return
     days = facts.span_ms / 86_400_000
     print(
         f"{name}: {output.show_bytes(facts.log_bytes)} of log over {days:.2f} days are "
@@ -151,7 +154,7 @@ def _show(name: str, facts: "TopicFacts", result: "Estimate") -> None:
     ]
     rows.append(("per month on local disks alone", "", "", "", f"${result.without_archive:,.4f}"))
     output.print_table(("", "amount>", "unit", "price>", "cost>"), rows)
-    if facts.segments and facts.span_ms < SHORT_MS:
+    if facts.span_ms < SHORT_MS:
         output.note(
             f"{name}: its rate is taken from {facts.span_ms / 1000:.0f} s of history; wait for more to trust it"
         )

@@ -5,10 +5,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gateway.kafka.handlers.fetch_sessions import FetchSessions
 from gateway.kafka.handlers.replica_sessions import ReplicaSessions
+from gateway.off_loop import ON_LOOP_BYTES
 from hot_tier.cluster.moves import PartitionMoves
 from hot_tier.record.validate import BatchLimits
 
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from hot_tier.log.manager import LogManager
     from hot_tier.replication.partition import Partition
     from hot_tier.replication.table import PartitionTable
-
-ON_LOOP_BYTES: Final = 8 << 20
-"""Of records, decompressed: as many are checked in some milliseconds, in which nobody else is served."""
 
 
 @dataclass(slots=True)

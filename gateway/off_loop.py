@@ -11,6 +11,8 @@ from typing import Final, ParamSpec, TypeVar
 
 ON_LOOP: Final = 1_000
 """Records whose handling, at 1 to 5 µs each, may be done at once."""
+ON_LOOP_BYTES: Final = 8 << 20
+"""Of records, decompressed: they take 5 to 25 ms to check or decode. A batch of 5 KB may hold a hundred megabytes."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

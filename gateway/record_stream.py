@@ -4,16 +4,17 @@ Wraps the stitched reader for callers that want records rather than bytes. Damag
 log, and never an end.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import Final, NamedTuple, TypeVar
 
 from gateway.fetch.reader import Isolation
 from gateway.node import Node
-from gateway.off_loop import off_loop
+from gateway.off_loop import ON_LOOP, ON_LOOP_BYTES
 from hot_tier.errors import BatchTooLarge, CorruptBatch, CorruptLog, UnsupportedBatch
 from hot_tier.record.batch import ReadBuffer, check_crc, iter_headers
-from hot_tier.record.columns import RecordColumns, decode_batches
+from hot_tier.record.columns import MAX_COLUMNS_BYTES, RecordColumns, decode_batches
 from hot_tier.record.records import Headers, Record, decode_records
 from hot_tier.replication.partition import Partition
 
@@ -38,12 +39,16 @@ class Chunk(NamedTuple):
         """The first `max_records` of them, or all."""
         wanted = self.record_count if max_records is None else min(self.record_count, max_records)
 
-        def decode() -> list[Record]:
+        def decode(most_bytes: int) -> list[Record]:
             if wanted <= FEW_RECORDS:
                 return decode_records(
-                    self.buffer, from_offset=self.from_offset, end_offset=self.end_offset, max_records=max_records
+                    self.buffer,
+                    from_offset=self.from_offset,
+                    end_offset=self.end_offset,
+                    max_records=max_records,
+                    max_decompressed_bytes=most_bytes,
                 )
-            columns = self._columns()
+            columns = self._columns(most_bytes)
             return _records(columns if max_records is None else columns.slice(0, min(max_records, len(columns))))
 
         return await self._decode(decode, wanted)
@@ -51,12 +56,22 @@ class Chunk(NamedTuple):
     async def columns(self) -> RecordColumns:
         return await self._decode(self._columns, self.record_count)
 
-    def _columns(self) -> RecordColumns:
-        return decode_batches(self.buffer, from_offset=self.from_offset, end_offset=self.end_offset)
+    def _columns(self, most_bytes: int) -> RecordColumns:
+        return decode_batches(
+            self.buffer,
+            from_offset=self.from_offset,
+            end_offset=self.end_offset,
+            max_decompressed_bytes=most_bytes,
+        )
 
-    async def _decode(self, decode: Callable[[], T], wanted: int) -> T:
+    async def _decode(self, decode: Callable[[int], T], wanted: int) -> T:
         try:
-            return await off_loop(wanted, decode)
+            if wanted <= ON_LOOP:
+                try:
+                    return decode(ON_LOOP_BYTES)
+                except BatchTooLarge:
+                    pass
+            return await asyncio.to_thread(decode, MAX_COLUMNS_BYTES)
         except (CorruptBatch, UnsupportedBatch, BatchTooLarge) as error:
             raise CorruptLog(error.what, where=error.where) from None
 

@@ -249,7 +249,8 @@ async def _collect(api: Api, read: Read, limit: int) -> Found:
     stream, skip, complete = await _open_stream(api, read)
     records: list[Record] = []
     next_offset = read.start
-    while len(records) < limit:
+    size, most_bytes = 0, api.settings.read_max_bytes
+    while len(records) < limit and size < most_bytes:
         try:
             chunk = await stream.next()
             # One more than needed, to tell where the next read begins.
@@ -265,10 +266,11 @@ async def _collect(api: Api, read: Read, limit: int) -> Found:
         for record in more:
             if record.offset in skip:
                 continue
-            if len(records) == limit:
+            if len(records) == limit or size >= most_bytes:
                 next_offset = record.offset
                 break
             records.append(record)
+            size += len(record.key or b"") + len(record.value or b"")
     return Found(records, next_offset, stream.read_bytes, complete and next_offset >= stream.end_offset)
 
 

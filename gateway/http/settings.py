@@ -49,7 +49,9 @@ class HttpSettings:
     max_read_limit: int = field(default=10_000, metadata={"doc": "Most messages that `limit` may ask for as JSON."})
     read_max_bytes: int = field(
         default=16 * 1024 * 1024,
-        metadata={"doc": "Most bytes of record batches behind one JSON answer, whatever was asked."},
+        metadata={
+            "doc": "Most bytes of record batches, and of their records, behind one JSON answer, whatever was asked."
+        },
     )
     max_wait_ms: int = field(
         default=8_000,

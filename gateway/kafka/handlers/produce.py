@@ -28,7 +28,7 @@ from gateway.kafka.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from gateway.node import ON_LOOP_BYTES
+from gateway.off_loop import ON_LOOP_BYTES
 from hot_tier.errors import (
     BatchTooLarge,
     FencedLeaderEpoch,

@@ -1,6 +1,7 @@
 """Consuming: where reads begin and end, long polling, and the three shapes of an answer."""
 
 import asyncio
+import threading
 import time
 from base64 import b64decode, b64encode
 from pathlib import Path
@@ -11,8 +12,12 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from gateway import record_stream
 from gateway.http.problems import Problem
 from gateway.http.read_routes import choose_media
+from hot_tier.record.batch import read_header
+from hot_tier.record.compression import Codec
+from hot_tier.record.records import NewRecord, decode_records, encode_records
 from tests.gateway.http.conftest import Serve, Served
 from tests.support.waiting import until
 
@@ -342,3 +347,44 @@ async def test_a_new_leader_does_not_say_that_a_time_has_not_come(served: Served
         assert (reply.status, reply.problem) == (503, "leadership-changed")
     leadership.epoch_start = 2
     assert (await served.messages("orders", from_=later))["next_offset"] == 2
+
+
+def zeros(records: int) -> bytearray:
+    """One batch: little to store, a megabyte in each record."""
+    return encode_records([NewRecord(0, None, bytes(1 << 20)) for _ in range(records)], codec=Codec.ZSTD)
+
+
+async def append(served: Served, topic: str, batch: bytearray) -> None:
+    partition = served.node.partitions.get(topic, 0)
+    end = partition.append(batch, read_header(batch), served.node.clock()).end_offset
+    await until(lambda: partition.high_watermark >= end)
+
+
+async def test_a_json_answer_is_bounded_also_once_decompressed(serve: Serve) -> None:
+    served = await serve(read_max_bytes=3 << 20)
+    await served.make_topic("orders")
+    await append(served, "orders", zeros(10))
+    sizes, at = [], 0
+    while at < 10:
+        page = await served.messages("orders", offset=at, limit=1000)
+        assert [each["offset"] for each in page["messages"]] == list(range(at, page["next_offset"]))
+        sizes.append(len(page["messages"]))
+        at = page["next_offset"]
+    assert sizes == [3, 3, 3, 1]
+
+
+async def test_much_is_not_decompressed_on_the_loop(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    await served.make_topic("orders")
+    await append(served, "orders", zeros(2))
+    await append(served, "orders", zeros(20))
+    threads = []
+
+    def noted(*args: Any, **options: Any) -> Any:
+        found = decode_records(*args, **options)
+        threads.append(threading.current_thread() is threading.main_thread())
+        return found
+
+    monkeypatch.setattr(record_stream, "decode_records", noted)
+    assert len((await served.messages("orders", limit=1))["messages"]) == 1
+    assert len((await served.messages("orders", limit=1, offset=2))["messages"]) == 1
+    assert threads == [True, False]

@@ -49,9 +49,10 @@ async def test_not_in_time(serve: Serve, many: bool) -> None:
     served = await serve(produce_timeout_ms=200)
     reply = await (await waiting(served, many))
     assert (reply.status, reply.problem) == (503, "outcome-unknown")
-    # It was there all the time, and is committed once the replica that does not fetch has left.
+    # It was there all the time, and is committed once the replica that does not fetch has left and it is synced.
     await change(served, isr=(served.node.node_id,))
-    assert [each["offset"] for each in (await served.messages("orders"))["messages"]] == [0]
+    read = await served.messages("orders", wait_ms=8000)
+    assert [each["offset"] for each in read["messages"]] == [0]
 
 
 @pytest.mark.parametrize("many", [False, True])

@@ -288,6 +288,10 @@ class Fetcher:
                 if self._sent > self._answered and late_s > SILENCE_S:
                     raise TimeoutError("no answer")
                 self._doubt(self._sent > self._answered and late_s > DOUBT_S)
+                if self._in_session and self._sent == self._answered and not lost.done():
+                    # All wait for the disk, which may take long; a leader takes whoever is silent for cut off.
+                    self._answered_at = self._loop.time()
+                    self._sent = link.send({}, ())
             lost.result()
         finally:
             self._doubt(False)

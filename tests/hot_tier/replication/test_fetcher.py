@@ -86,6 +86,14 @@ async def test_a_position_is_told_once_it_is_synced(followed: Followed) -> None:
     assert await followed.link.told(followed.replica.key, 2) > first
 
 
+async def test_a_follower_that_waits_for_its_disk_is_still_heard_of(followed: Followed) -> None:
+    """Leaders take whoever is silent for cut off, and hand over what they cannot commit without it."""
+    first = await followed.link.told(followed.replica.key, 0)
+    followed.answer(first, records(0))
+    await until(lambda: len(followed.link.requests) > first)
+    assert followed.link.requests[-1] == {}
+
+
 @pytest.mark.parametrize("synced", [True, False])
 async def test_records_that_were_not_asked_for_are_not_taken(followed: Followed, synced: bool) -> None:
     """Appended they would leave a gap, or be taken for damage."""

@@ -81,6 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self._routes: dict[tuple[int, int, str], tuple[Route, RequestContext]] = {}
         self._transport: asyncio.Transport
         self._unsent_bytes = 0
+        self._throttling: asyncio.TimerHandle | None = None
         self.peer = ""
         self.host = ""
         self.active_at = server.now_s
@@ -101,6 +102,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._blocked |= CLOSING
+        if self._throttling is not None:
+            self._throttling.cancel()
         self._received.release()
         self._count_unsent(0)
         for answer in self._answers:
@@ -329,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
     def _throttle(self, throttle_ms: int) -> None:
         if not self._blocked & THROTTLED:
             self._blocked |= THROTTLED
-            self._server.loop.call_later(throttle_ms / 1000, self._unblock, THROTTLED)
+            self._throttling = self._server.loop.call_later(throttle_ms / 1000, self._unblock, THROTTLED)
 
     def _unblock(self, reason: int) -> None:
         self._blocked &= ~reason

@@ -1,8 +1,10 @@
 """A connection with handlers made for the test: order, blocking, limits, failures, shutdown."""
 
 import asyncio
+import gc
 import struct
 import time
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -260,6 +262,19 @@ async def test_a_throttled_client_is_not_read_for_so_long():
         assert time.monotonic() - began < 0.25
         await wire.receive(ApiKey.HEARTBEAT, 4)
         assert time.monotonic() - began >= 0.29
+
+
+async def test_a_throttled_client_that_has_gone_is_forgotten():
+    def throttled(request, context):
+        return HeartbeatResponse(throttle_time_ms=3_600_000)
+
+    async with Service(heartbeat=throttled) as service:
+        async with service.connect() as wire:
+            await wire.ask(HeartbeatRequest(), 4)
+            (connection,) = map(weakref.ref, service.server.connections)
+            connection().abort("as when it is idle")
+        await until(lambda: not service.server.connections)
+        await until(lambda: gc.collect() is not None and connection() is None, 5)
 
 
 def big_fetch(request, context):

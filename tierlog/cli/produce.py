@@ -56,18 +56,19 @@ def produce(
         given["partition"] = partition
     headers = [_header(each) for each in header or ()]
     separator = None if key_separator is None else records.separator(key_separator)
+    names = files or ["-"]
     sent = requests = 0
     began = time.monotonic()
     with ExitStack() as stack:
         client = stack.enter_context(Client(server))
         messages = chain.from_iterable(
             records.read_json(lines, name) if input_ == "json" else records.read_lines(lines, name, separator)
-            for name, lines in _inputs(files or ["-"], stack)
+            for name, lines in _inputs(names, stack)
         )
         advance = stack.enter_context(output.progress(f"produce to {topic}", None))
         try:
             # What is typed goes out line by line.
-            most = batch if files or not sys.stdin.isatty() else 1
+            most = 1 if "-" in names and sys.stdin.isatty() else batch
             for part in _batches(_completed(messages, given, headers), most):
                 send(client, topic, part, sent)
                 sent += len(part)

@@ -61,7 +61,7 @@ def test_polars(archive: Archive) -> None:
 def test_pyarrow(archive: Archive) -> None:
     found = pyarrow.dataset.dataset(archive.path, partitioning="hive", exclude_invalid_files=False)
     field = pyarrow.dataset.field
-    few = (field("partition") == 1) & (field("offset") >= 100) & (field("offset") < 200)
+    few = (field("topic") == TOPIC) & (field("partition") == 1) & (field("offset") >= 100) & (field("offset") < 200)
     table = found.to_table(columns=["offset", "value"], filter=few).sort_by("offset")
     assert list(zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True)) == chosen(archive)
     assert found.count_rows(filter=field("topic") == TOPIC) == len(archive.rows)

@@ -121,6 +121,7 @@ async def test_a_topic_made_anew_is_the_one_that_is_read(tmp_path: Path) -> None
 
 
 @pytest.mark.java
+@pytest.mark.timeout(300)
 def test_rows_once_while_archiving_goes_on(spark: SparkSession, archive: Archive) -> None:
     """Offsets follow one another from 0, over the moving seam, in every read."""
     create(archive.service, "moving")

@@ -21,8 +21,8 @@ def faults(report: AuditReport) -> list[tuple[str, str]]:
     return [(finding.kind, finding.where) for finding in report.findings]
 
 
-def test_a_bucket_that_is_right(spark: SparkSession, archive: Archive) -> None:
-    report = audit(spark, archive.bucket)
+def test_a_bucket_that_is_right(spark: SparkSession, archive: Archive, copy: Path) -> None:
+    report = audit(spark, f"file://{copy}")
     assert report.findings == []
     assert sum(each.rows for each in report.partitions) == len(archive.rows)
     assert {each.partition: each.end_offset for each in report.partitions} == archive.ends
@@ -30,7 +30,7 @@ def test_a_bucket_that_is_right(spark: SparkSession, archive: Archive) -> None:
     [one] = [each for each in report.partitions if each.partition == 1]
     assert (one.min_timestamp_ms, one.max_timestamp_ms) == (min(stamps), max(stamps))
     assert one.offsets_without_row == 0
-    on_disk = sum(path.stat().st_size for path in Path(archive.path).glob("topic=*/*/*.parquet"))
+    on_disk = sum(path.stat().st_size for path in copy.glob("topic=*/*/*.parquet"))
     assert sum(each.segment.rows_bytes for each in report.checked) == on_disk
 
 
@@ -139,7 +139,7 @@ def test_the_command(
     spark: SparkSession, archive: Archive, copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plot = tmp_path / "audit.png"
-    assert main(["--bucket", archive.bucket, "--plot", str(plot), "--json"]) == 0
+    assert main(["--bucket", f"file://{copy}", "--plot", str(plot), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["ok"], document["rows"], len(document["partitions"])) == (True, len(archive.rows), PARTITIONS)
     assert plot.read_bytes().startswith(b"\x89PNG")

@@ -22,6 +22,7 @@ from tests.spark.topics import Row, consume, create, rows_of, send, settle
 from tests.support.s3 import credentials, weed
 from tests.support.service import MakeService, services
 from tests.support.waiting import wait_until
+from tierlog.client import Client, path
 from tierlog.process import ServeProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
@@ -168,6 +169,26 @@ def test_the_latest_of_each_key(spark: SparkSession, archive: Archive, copy: Pat
     assert [each.outcome for each in later.partitions] == ["published"] * PARTITIONS
     assert rows(spark, bucket) == latest(archive.rows, markers=False)
     assert not audit(spark, bucket).problems
+
+
+def test_the_latest_of_each_key_through_the_leader(spark: SparkSession, tmp_path: Path) -> None:
+    bucket = f"file://{tmp_path}/bucket"
+    with services(tmp_path) as make:
+        service = make(*SOON, "--bucket", bucket)
+        create(service, "events", 2)
+        send(service, "events", range(4000), 2)
+        ends = settle(service, "events")
+        archived = [row for row in consume(service, "events", 2) if row[2] < ends[row[1]]]
+        with Client(service.url) as client:
+            client.patch(path("topics", "events"), {"config": {"cleanup.policy": "compact"}})
+        folder = tmp_path / "bucket" / "_tierlog"
+        wait_until(lambda: len(list(folder.glob("*/topic/*.json"))) > 1, "the bucket knows of the policy")
+
+        report = compact(spark, bucket, gateway=service.url)
+
+        assert [(each.outcome, each.reason) for each in report.partitions] == [("published", "")] * 2
+        assert rows(spark, bucket, "events") == latest(archived, markers=True)
+        assert not audit(spark, bucket).problems
 
 
 def test_keys_over_many_segments(spark: SparkSession, archive: Archive, copy: Path) -> None:

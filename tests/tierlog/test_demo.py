@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.etcd import etcd_binary
+from tierlog.demo import archive
+from tierlog.demo.report import Report
 
 WITHOUT_KAFKA_CLIENT = """
 import sys
@@ -58,3 +60,11 @@ def test_the_report_is_for_people() -> None:
     assert "Spark" in done.stdout
     assert "checks hold" in done.stdout
     assert "✗" not in done.stdout
+
+
+def test_a_spark_that_takes_too_long_is_a_check_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "_SPARK_TIMEOUT_S", 0.001)
+    monkeypatch.setattr(archive.shutil, "which", lambda name: name)
+    report = Report(quiet=True)
+    archive._count_with_spark(report, "file:///nowhere", "orders", 1)
+    assert [(each.claim, each.holds) for each in report.checks] == [("Spark reads the archive", False)]

@@ -43,6 +43,7 @@ class Partition(ReadablePartition):
         "_flush_before_ack",
         "_followers",
         "_isr_due",
+        "_later",
         "_lease_valid",
         "_loop",
         "_min_in_sync",
@@ -73,6 +74,7 @@ class Partition(ReadablePartition):
         self._node = node
         self._isr_due = isr_due
         self._lease_valid = lease_valid
+        self._later: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._uncommitted: deque[tuple[Offset, asyncio.Future[None]]] = deque()
         self._followers: dict[Waiter, None] = {}
@@ -224,10 +226,15 @@ class Partition(ReadablePartition):
             return
         if self._may_be_replaced():
             # Producers wait for it: without another append nothing else would look again.
-            self._loop.call_later(LEASE_AGAIN_S, self._hold)
+            if self._later is None:
+                self._later = self._loop.call_later(LEASE_AGAIN_S, self._hold_later)
             return
         if self.leadership.holds(log.flushed_offset if self._flush_before_ack else log.log_end_offset):
             self._committed()
+
+    def _hold_later(self) -> None:
+        self._later = None
+        self._hold()
 
     def _committed(self) -> None:
         """The high watermark has moved."""

@@ -380,7 +380,7 @@ class ReplicaSession:
 
 def _check_offset(partition: Partition, offset: int) -> None:
     log = partition.log
-    if offset < log.local_log_start_offset and log.config.remote_storage_enable:
+    if log.log_start_offset <= offset < log.local_log_start_offset and log.config.remote_storage_enable:
         raise OffsetArchived(
             f"offset {offset} is in the bucket, the local log starts at {log.local_log_start_offset}",
             where=str(partition.tp),

@@ -224,6 +224,17 @@ async def test_what_is_only_in_the_bucket_is_told_apart(tmp_path):
         assert answer.log_start_offset == 0
 
 
+async def test_what_was_deleted_is_not_in_the_bucket(tmp_path):
+    """Sent there, a new replica would wait until something newer is archived."""
+    async with following(tmp_path, **{"remote.storage.enable": "true"}) as follower:
+        for value in (b"a", b"b", b"c"):
+            follower.leader.append(value)
+        await follower.fetch(at(3, last_epoch=0))
+        follower.leader.partition().delete_records_before(2)
+        (answer,) = await follower.fetch(at(0))
+        assert (answer.error_code, answer.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 2)
+
+
 async def test_an_answer_holds_as_much_as_was_asked_for(tmp_path):
     async with following(tmp_path, partitions=3) as follower:
         for index in range(3):

@@ -15,6 +15,7 @@ Everything happens in callbacks of the link, of the logs and of timers; no task 
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from hot_tier.replication.fetchers import Fetchers
 
 HOLD_S: Final = 0.005
+CUTTING_S: Final = 0.05
+"""In one step. A cut waits for the disk, some 30 ms where that is busy, and a lost leader leaves many logs to be cut:
+the rest ask again, so that this broker does other things in between, such as renewing its lease."""
 AGAIN_S: Final = 0.02
 REFUSED_S: Final = 0.02
 CONNECT_TIMEOUT_S: Final = 3.0
@@ -183,12 +187,17 @@ class Fetcher:
         self._answered_at = self._loop.time()
         self._doubt(False)
         now_ms = self._parts.clock()
+        cutting_since = 0.0
         for key, answer in answers:
             replica = self._replicas.get(key)
             named = self._named.get(key)
             if replica is None or named is None or number < named:
                 continue
-            outcome = replica.take(answer, now_ms)
+            cuts = answer.error is not None or answer.diverging is not None
+            if cuts:
+                cutting_since = cutting_since or time.monotonic()
+            late = cuts and time.monotonic() - cutting_since > CUTTING_S
+            outcome = Next.LATER if late else replica.take(answer, now_ms)
             if outcome is not Next.WAIT:
                 self._named[key] = USED_UP
             match outcome:

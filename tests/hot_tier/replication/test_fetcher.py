@@ -1,6 +1,7 @@
 """Following over a link that the test answers: which answers count, and when a position is told."""
 
 import errno
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from hot_tier.cluster.store import Put
 from hot_tier.errors import OffsetArchived, OffsetOutOfRange
 from hot_tier.ids import LeaderEpoch, Offset
 from hot_tier.log.config import TopicConfig
+from hot_tier.log.partition_log import PartitionLog
+from hot_tier.replication.fetcher import CUTTING_S
 from hot_tier.replication.fetchers import Fetchers
 from hot_tier.replication.following import FetchAnswer, FetchFrom
 from hot_tier.replication.link import LeaderLink, LinkListener, PartitionKey
@@ -150,3 +153,31 @@ async def test_a_reassignment_is_limited_until_producers_wait_for_the_new_replic
     assert followed.fetchers.throttle(followed.replica, 100, now_s=0) == 100
     followed.replica.confirm(replace(state, isr=(LEADER, ME)), ME)
     assert followed.fetchers.throttle(followed.replica, 100, now_s=0) == 0
+
+
+async def test_many_cuts_are_not_made_in_one_step(
+    followed: Followed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits for the disk some times over: all at once they would cost this broker its lease."""
+    link = followed.link
+    link.listener.answered(await link.told(followed.replica.key, 0), [])
+    one, two = (Harness(tmp_path / str(number), TopicConfig()) for number in (1, 2))
+    for number, each in enumerate((one, two), 1):
+        each.take(batch(0), batch(1))
+        each.log.flush()
+        each.replica.key = (each.replica.topic.id, number)
+        followed.fetchers.follow(each.replica)
+    truncate_to = PartitionLog.truncate_to
+
+    def slowly(log: PartitionLog, offset: int, now_ms: int) -> None:
+        time.sleep(2 * CUTTING_S)
+        truncate_to(log, offset, now_ms)
+
+    monkeypatch.setattr(PartitionLog, "truncate_to", slowly)
+    parted = FetchAnswer(diverging=(LeaderEpoch(EPOCH), Offset(1)))
+    told = max(await link.told(one.replica.key, 2), await link.told(two.replica.key, 2))
+    link.listener.answered(told, [(one.replica.key, parted), (two.replica.key, parted)])
+    assert (one.log.log_end_offset, two.log.log_end_offset) == (1, 2)
+    await until(lambda: any(two.replica.key in each for each in link.requests[told:]))
+    link.listener.answered(len(link.requests), [(two.replica.key, parted)])
+    assert two.log.log_end_offset == 1

@@ -38,6 +38,7 @@ class Injector:
     ) -> None:
         self._cluster, self._topic, self._network, self._disks = cluster, topic, network, disks or {}
         self._locks = {node: threading.Lock() for node in cluster.brokers}
+        self._keepers_lock = threading.Lock()
 
     def carry_out(self, round_: Round) -> None:
         began = time.monotonic()
@@ -82,11 +83,13 @@ class Injector:
     # What
 
     def _break(self, fault: Fault) -> Iterator[Step]:
+        # One fault at a time on a process: the later one waits, and may find it healed. In order, or two faults on two
+        # brokers each could wait for each other.
         if fault.kind in (Kind.KEEPER_DOWN, Kind.KEEPER_PAUSE):
+            self._keepers_lock.acquire()
+            yield self._keepers_lock.release
             yield from self._break_keepers(fault.kind)
             return
-        # One fault at a time on a broker: the later one waits, and may find it healed. In order, or two faults on two
-        # brokers each could wait for each other.
         nodes = sorted(self.nodes(fault.who))
         for node in nodes:
             self._locks[node].acquire()

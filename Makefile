@@ -39,10 +39,12 @@ demo-cluster: $(INSTALLED) etcd
 	@$(BIN)/tierlog demo --cluster
 
 test: lint kafka-jars test-tools
-	@$(SAY) 'tests, two at a time'
-	@$(BIN)/pytest -q -n 2 --dist loadfile -m 'not slow and not java and not serial'
-	@$(SAY) 'tests that want the machine to themselves, and those with Apache Kafka'"'"'s own tools'
-	@$(BIN)/pytest -q -m 'not slow and (java or serial)'
+	@$(SAY) 'tests, three at a time'
+	@$(BIN)/pytest -q -n 3 --dist loadfile -m 'not slow and not java and not serial'
+	@$(SAY) 'tests with Spark and with Apache Kafka'"'"'s own tools'
+	@$(BIN)/pytest -q -n 2 --dist loadfile -m 'not slow and java and not serial'
+	@$(SAY) 'tests that want the machine to themselves'
+	@$(BIN)/pytest -q -m 'not slow and serial'
 
 test-all: test
 	@$(SAY) 'slow tests: chaos and simulations'

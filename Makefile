@@ -72,7 +72,7 @@ format: $(INSTALLED)
 venv: $(INSTALLED)
 	@$(SAY) '.venv is ready: the command is .venv/bin/tierlog'
 
-# The first Python from 3.11 up that is here. The pinned versions are tested on 3.11.
+# The first Python from 3.11 up that is here. The pinned versions are tested on 3.11; they install and serve on 3.12.
 $(INSTALLED): pyproject.toml constraints.txt
 	@for python in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 	  $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break || python=; \

@@ -5,8 +5,10 @@ broker is away; `finish` says how each ended.
 """
 
 import random
+import sys
 import threading
 import time
+import traceback
 from uuid import uuid4
 
 import confluent_kafka as ck
@@ -41,7 +43,8 @@ class Worker(threading.Thread):
     def finish(self) -> None:
         self.ask_to_stop()
         self.join(ANSWER_S + 30)
-        assert not self.is_alive(), f"{self.name} hangs"
+        where = sys._current_frames().get(self.ident or 0)
+        assert not self.is_alive(), f"{self.name} hangs:\n{''.join(traceback.format_stack(where)[-3:])}"
 
 
 class ProducerWorker(Worker):

@@ -18,6 +18,7 @@ import orjson
 from cold_tier.errors import CorruptManifest, CorruptObject, ObjectMissing, ReplacementRefused
 from cold_tier.format.index import read_index
 from cold_tier.format.read import SegmentReader
+from cold_tier.format.schema import SCHEMA
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.codec import MAX_BODY_BYTES, read_proposal, write_proposal
 from cold_tier.manifest.model import Segment
@@ -145,6 +146,8 @@ def _disagreements(segment: Segment, reader: SegmentReader) -> list[str]:
         problems.append(f"the index covers [{index.base_offset}, {index.end_offset})")
     if index.rows_bytes != segment.rows_bytes:
         problems.append(f"the index is of {index.rows_bytes} bytes")
+    if not metadata.schema.to_arrow_schema().equals(SCHEMA):
+        return [*problems, "the file has other columns than rows have"]
     rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     if [group.rows for group in index.row_groups] != rows or sum(rows) != segment.rows:
         problems.append(f"the file holds {sum(rows)} rows, not {segment.rows}")

@@ -193,6 +193,9 @@ def _open(magic: bytes, data: Buffer, where: str, parse: Callable[[dict[str, Any
     if version != _VERSION:
         raise CorruptManifest(f"written in version {version}, this is version {_VERSION}", where=where, hint="upgrade")
     try:
+        # A frame that states its size is given as much, whatever is allowed here.
+        if zstandard.frame_content_size(packed) > MAX_BODY_BYTES:
+            raise ValueError("it is larger than any manifest")
         body = zstandard.ZstdDecompressor().decompress(packed, max_output_size=MAX_BODY_BYTES)
         return parse(orjson.loads(body))
     except (zstandard.ZstdError, ValueError, KeyError, TypeError, AttributeError) as error:

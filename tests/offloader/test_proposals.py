@@ -2,12 +2,15 @@
 
 import asyncio
 import dataclasses
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 
 from cold_tier import proposals
+from cold_tier.format import write
 from cold_tier.inventory import find_topics
 from cold_tier.manifest.codec import MAX_BODY_BYTES
 from cold_tier.manifest.model import Segment
@@ -17,6 +20,7 @@ from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.objects.open import StoreSettings
 from cold_tier.reports import Checked, Finding, Planned
 from cold_tier.rewrite import Rewrite, rewrite
+from hot_tier.record.crc import crc32c
 from offloader.archive import archive_segment
 from offloader.garbage import find_garbage
 from offloader.settings import OffloadSettings
@@ -177,6 +181,29 @@ async def test_what_is_not_what_it_says_is_refused(harm: str, tmp_path: Path) ->
         assert outcome == "refused" and reason
         assert segments(node) == before
         assert await consider(node) == []
+
+
+async def test_rows_with_other_columns_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with archived_node(str(tmp_path), config=KEEPING) as node:
+        await fill(node, tmp_path)
+        before = segments(node)
+        with monkeypatch.context() as patched:
+            patched.setattr(write, "SCHEMA", write.SCHEMA.set(0, write.SCHEMA.field(0).with_name("position")))
+            proposal = await merge(node, tmp_path, 0, 3)
+        await proposals.place(node.store, proposal)
+        [(outcome, reason)] = await consider(node)
+        assert outcome == "refused" and "other columns" in reason
+        assert segments(node) == before
+
+
+async def test_a_proposal_that_unpacks_to_more_than_any_is_refused(tmp_path: Path) -> None:
+    async with archived_node(str(tmp_path), config=KEEPING) as node:
+        await fill(node, tmp_path)
+        body = zstandard.compress(bytes(MAX_BODY_BYTES + 1))
+        header = struct.pack(">4sHHII", b"TLPR", 1, 0, len(body), crc32c(body))
+        await node.store.put(node.layout.proposal("a" * 32), header + body)
+        [(outcome, reason)] = await consider(node)
+        assert outcome == "refused" and "larger than any" in reason
 
 
 async def test_a_proposal_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ async def test_a_follower_whose_disk_fails_leaves_the_in_sync_set(tmp_path):
 @pytest.mark.parametrize("error", [MetadataAnswerLost("no answer"), RuntimeError("a mistake of ours")])
 @pytest.mark.parametrize("written", [True, False])
 async def test_an_in_sync_set_without_an_answer_is_settled_all_the_same(tmp_path, monkeypatch, error, written):
-    async with members(tmp_path, 1, 2, 3) as cluster:
+    async with members(tmp_path, 1, 2, 3, settings=PATIENT) as cluster:
         await cluster.create(1, 2, 3)
         await committed(cluster[1], cluster[1].append(b"all three"))
         transact, failed = cluster.store.transact, []

@@ -7,6 +7,7 @@ free of clocks (chaos, simulation, contracts, everything in process) is never tr
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,3 +43,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(WITH_REAL_PROCESSES):
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"why {report.nodeid} was tried again")
+        terminalreporter.write_line(report.longreprtext[-3000:])

@@ -18,7 +18,7 @@ import pytest
 
 from tests.integration.test_archive_kill import findings
 from tests.integration.tiers import SOON, TIERED, Sender, archived_rows, read_with_http
-from tests.support.brokers import Brokers
+from tests.support.brokers import Brokers, partitions
 from tests.support.etcd import etcd
 from tests.support.waiting import wait_until
 from tierlog.process import ServeProcess
@@ -77,6 +77,7 @@ def test_every_leader_dies_at_its_step(tmp_path: Path, steps: tuple[str, str, st
         assert [offset for offset, _ in rows] == list(range(len(rows))), "no gap and no row twice"
         assert all(sender.acked[offset] == number for offset, number in rows)
         expected = [sender.acked[offset] for offset in range(sender.sent)]
+        wait_until(lambda: len(partitions(brokers, "orders")[0]["isr"]) == 3, "all are in sync again", 60)
         for service in brokers.by_node.values():
             assert read_with_http(service, "orders", sender.sent) == expected
             service.stop()

@@ -81,6 +81,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 def test_killed_and_started_again(spark: SparkSession, archive: Archive, tmp_path: Path) -> None:
     """kill -9 after a batch was written and before Spark knows it: it is run again, with the same rows."""
     command = [sys.executable, "-c", textwrap.dedent(KILLED.format(pause=60)), archive.bucket, str(tmp_path)]

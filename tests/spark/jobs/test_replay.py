@@ -130,6 +130,7 @@ def test_an_attempt_that_follows_another_looks_first(archive: Archive, target: T
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_killed_in_the_middle(archive: Archive, tmp_path: Path) -> None:
     source = archive_of(tmp_path / "bucket", "orders", [records(MANY)] * 2, per_segment=MANY // 4)
     create(archive.service, "again", 1, segment_bytes="100000000")

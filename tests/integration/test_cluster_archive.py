@@ -145,7 +145,9 @@ async def test_a_new_replica_copies_only_what_is_local_at_its_leader(cluster: Me
     shown = await archived(cluster)
     assert shown["end_offset"] > 700
     fourth = await cluster.start(4)
-    before = sorted(cluster[1].broker.node.image.partition_state(TP).replicas)
+    seen = cluster[1].broker.node.image
+    await until(lambda: seen.broker(NodeId(4)) is not None)
+    before = sorted(seen.partition_state(TP).replicas)
     outcome = await cluster[1].broker.node.moves.reassign({TP: [NodeId(4), *map(NodeId, before[:2])]})
     assert outcome == {TP: None}
     image = fourth.broker.node.image

@@ -25,16 +25,16 @@ STARTS = [
 ]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("start", STARTS)
-def test_every_check_holds(start: list[str], tmp_path: Path) -> None:
-    command = [sys.executable, *start, "demo", "--json", "--keep", str(tmp_path / "kept")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+def test_every_check_holds(start: list[str]) -> None:
+    command = [sys.executable, *start, "demo", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=290, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(done.stdout)
     assert document["ok"] is True
     assert len(document["checks"]) >= 10
-    assert list((tmp_path / "kept").glob("data/logs/orders.*/*/*.log"))
 
 
 @pytest.mark.timeout(300)
@@ -50,16 +50,16 @@ def test_every_check_of_the_cluster_holds(start: list[str]) -> None:
     assert document["figures"]["failover_seconds"] > 0
 
 
-@pytest.mark.timeout(180)
-def test_the_report_is_for_people() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tierlog", "demo"], capture_output=True, text=True, timeout=170, check=False
-    )
+@pytest.mark.timeout(300)
+def test_the_report_is_for_people(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tierlog", "demo", "--keep", str(tmp_path / "kept")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=290, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "kill -9" in done.stdout
     assert "Spark" in done.stdout
     assert "checks hold" in done.stdout
-    assert "✗" not in done.stdout
+    assert "✗" not in done.stdout and done.stdout.count("✓") >= 10
+    assert list((tmp_path / "kept").glob("data/logs/orders.*/*/*.log"))
 
 
 def test_a_spark_that_takes_too_long_is_a_check_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,7 @@ class IsrKeeper:
         resigned: list[Swap] = []
         for partition in partitions:
             leadership = partition.leadership
-            stranded = silent and leadership.is_stranded(
+            stranded = leadership.is_stranded(
                 self._silent_since_ms(now_ms), silent, live, partition.log.config.min_insync_replicas
             )
             if partition.log.failure is not None or stranded:

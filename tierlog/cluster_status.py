@@ -24,9 +24,14 @@ def summary(cluster: Mapping[str, Any], topics: Sequence[Mapping[str, Any]]) -> 
     offline = [each for each in partitions if each["leader"] is None]
     behind = [each for each in partitions if each["leader"] is not None and set(each["isr"]) < set(each["replicas"])]
     return {
-        "healthy": not offline and not behind and cluster["controller"] is not None,
+        "healthy": not offline
+        and not behind
+        and cluster["controller"] is not None
+        and cluster["metadata_error"] is None,
         "cluster_id": cluster["cluster_id"],
         "controller": cluster["controller"],
+        "asked": cluster["node_id"],
+        "metadata_error": cluster["metadata_error"],
         "brokers": [
             {
                 "id": node,

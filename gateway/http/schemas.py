@@ -215,6 +215,9 @@ class Cluster(Reply):
     brokers: list[Broker]
     topics: int
     partitions: int
+    metadata_error: str | None = Field(
+        description="Why the metadata store does not answer this node; the rest is then what it saw last."
+    )
 
 
 class Health(Reply):

@@ -10,12 +10,18 @@ from gateway.http import exposition
 from gateway.http.operation import JSON, Answer, Call, Operation, json_response
 from gateway.http.problems import NOT_READY, STOPPING, Problem
 from gateway.http.schemas import Broker, Cluster, Health
-from hot_tier.cluster.model import NO_NODE
+from hot_tier.cluster.model import CONTROLLER_KEY, NO_NODE
+from hot_tier.errors import MetadataUnavailable
 
 
 async def get_cluster(call: Call) -> web.StreamResponse:
     node = call.api.node
     image = node.image
+    metadata_error = None
+    try:
+        await node.store.get(CONTROLLER_KEY)
+    except MetadataUnavailable as error:
+        metadata_error = str(error)
     topics = list(image.topics())
     return json_response(
         Cluster(
@@ -37,6 +43,7 @@ async def get_cluster(call: Call) -> web.StreamResponse:
             ],
             topics=len(topics),
             partitions=sum(topic.partitions for topic in topics),
+            metadata_error=metadata_error,
         )
     )
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.support.command import tierlog
-from tests.support.etcd import etcd_binary
+from tests.support.etcd import etcd_binary, etcd_cluster
+from tests.support.service import services
 from tests.support.waiting import wait_until
 from tierlog.client import Client, path
 from tierlog.cluster_process import LocalCluster
@@ -134,6 +135,22 @@ def test_a_killed_command_leaves_nothing_behind(tmp_path: Path) -> None:
         wait_until(lambda: listeners(directory) == [], "its processes to be gone")
 
 
+def test_status_says_that_etcd_is_down(tmp_path: Path) -> None:
+    with etcd_cluster(1) as store, services(tmp_path) as make:
+        service = make("--node-id", "1", "--metadata", store.url, "--bucket", f"file://{tmp_path}/bucket")
+        assert tierlog("cluster", "status", server=service.url).err == ""
+        (member,) = store.members
+        member.kill()
+        shown = tierlog("cluster", "status", server=service.url, code=1)
+        assert "broker 1" in shown.out, "what it knows is shown all the same"
+        assert "broker 1 shows what it saw last" in shown.err and member.address in shown.err
+        found = tierlog("cluster", "status", "--json", server=service.url, code=1).json
+        assert not found["healthy"] and "no endpoint of etcd answers" in found["metadata_error"]
+        member.start()
+        member.wait_until_ready()
+        wait_until(lambda: tierlog("cluster", "status", server=service.url, code=None).code == 0, "a healthy cluster")
+
+
 def test_without_etcd_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     ran = tierlog("cluster", "up", "--data-dir", str(tmp_path / "cluster"), code=1)
@@ -171,8 +188,9 @@ def broker(node: int) -> dict[str, Any]:
     return {"id": node, "host": "h", "port": 9, "rack": None, "http_host": "h", "http_port": 8}
 
 
-def cluster_of(*nodes: int, controller: int | None = 1) -> dict[str, Any]:
-    return {"cluster_id": "c", "controller": controller, "brokers": [broker(node) for node in nodes]}
+def cluster_of(*nodes: int, controller: int | None = 1, error: str | None = None) -> dict[str, Any]:
+    brokers = [broker(node) for node in nodes]
+    return {"cluster_id": "c", "node_id": 1, "controller": controller, "brokers": brokers, "metadata_error": error}
 
 
 def test_a_whole_cluster_is_healthy() -> None:
@@ -181,6 +199,7 @@ def test_a_whole_cluster_is_healthy() -> None:
     assert found["healthy"] and not found["offline"] and not found["under_replicated"]
     assert [each["leaders"] for each in found["brokers"]] == [1, 1]
     assert not summary(cluster_of(1, 2, controller=None), topics)["healthy"]
+    assert not summary(cluster_of(1, 2, error="no answer"), topics)["healthy"]
 
 
 def test_a_broker_that_is_down_is_known_by_its_replicas() -> None:

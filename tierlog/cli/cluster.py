@@ -103,6 +103,8 @@ def status(server: Server = DEFAULT_SERVER, json: Json = False) -> None:
 
 
 def _show(found: Mapping[str, Any]) -> None:
+    if found["metadata_error"]:
+        output.note(f"broker {found['asked']} shows what it saw last, for metadata is away: {found['metadata_error']}")
     controller = "none" if found["controller"] is None else f"broker {found['controller']}"
     print(f"cluster {found['cluster_id']}  controller {controller}")
     print(f"{found['topics']} topics, {found['partitions']} partitions")

@@ -28,6 +28,7 @@ from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.frames import read_header, response_frame, skip_tagged
 from gateway.kafka.protocol.schema import Buffer
 from gateway.kafka.receive import ReceiveBuffer
+from gateway.kafka.refusals import Refusals
 from hot_tier.errors import TierlogError
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self._blocked = 0
         self._reading = True
         self._routes: dict[tuple[int, int, str], tuple[Route, RequestContext]] = {}
+        self._refusals = Refusals()
         self._transport: asyncio.Transport
         self._unsent_bytes = 0
         self._throttling: asyncio.TimerHandle | None = None
@@ -218,6 +220,7 @@ class Connection(asyncio.BufferedProtocol):
             server.buffers,
             server.report,
             self._throttle,
+            self._refusals,
         )
         self._routes[(api_key, version, client_id)] = route, context
         return route, context

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gateway.kafka.buffers import Buffers
+from gateway.kafka.refusals import Refusals
 from gateway.node import Node
 
 
@@ -40,6 +41,8 @@ class RequestContext:
     """Counts and logs a mistake of ours that one topic or partition met: `report(error, topic=…, partition=…)`."""
     throttle: Callable[[int], None]
     """Reads nothing from the connection for so many milliseconds: for a request that is not answered."""
+    refusals: Refusals
+    """Of this connection's producers."""
 
 
 class Overtakable(asyncio.Future[Any]):

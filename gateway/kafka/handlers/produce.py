@@ -11,6 +11,7 @@ checked in less time than a copy takes.
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -29,8 +30,10 @@ from gateway.kafka.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from gateway.kafka.refusals import Refusals
 from hot_tier.errors import (
     BatchTooLarge,
+    CorruptBatch,
     FencedLeaderEpoch,
     InvalidRecord,
     InvalidTopicName,
@@ -38,7 +41,8 @@ from hot_tier.errors import (
     TierlogError,
     UnsupportedBatch,
 )
-from hot_tier.record.batch import BatchHeader
+from hot_tier.ids import PartitionId, TopicPartition
+from hot_tier.record.batch import BatchHeader, read_header
 from hot_tier.record.validate import validate_produced
 from hot_tier.replication.partition import Partition
 
@@ -49,8 +53,8 @@ ACKS_NONE: Final = 0
 
 _log = structlog.get_logger()
 
-Commit = tuple[PartitionProduceResponse, asyncio.Future[None]]
-"""An answer, and what it waits for."""
+Commit = tuple[PartitionProduceResponse, asyncio.Future[None], TopicPartition, BatchHeader]
+"""An answer, what it waits for, and the batch."""
 Large = tuple[str, PartitionProduceData, list[PartitionProduceResponse], int]
 """A topic, a batch of it that is still to be checked, and where its answer goes."""
 
@@ -77,7 +81,7 @@ def handle(
             try:
                 partition, records = _writable(topic.name, data, context)
                 header = _check(partition, records, now_ms, context)
-                answer = _append(partition, records, header, acks, now_ms, commits)
+                answer = _append(partition, records, header, acks, now_ms, commits, context)
             except _TakesLong:
                 data.records = memoryview(bytearray(data.records or b""))
                 large.append((topic.name, data, answers, len(answers)))
@@ -112,7 +116,7 @@ async def _after_large(
                 limits = context.node.batch_limits(partition)
                 header = await asyncio.to_thread(validate_produced, records, limits, now_ms)
                 partition, _ = _writable(topic, data, context)  # another broker may lead it by now
-                answers[position] = _append(partition, records, header, request.acks, now_ms, commits)
+                answers[position] = _append(partition, records, header, request.acks, now_ms, commits, context)
             except Exception as error:
                 answers[position] = _refused(topic, data, error, request.acks, context)
     finally:
@@ -130,7 +134,7 @@ def _answer(
         return None
     if context.api_version >= 10:
         response.node_endpoints = _endpoints(response, context)
-    return CommitWait(response, commits, request.timeout_ms).future if commits else response
+    return CommitWait(response, commits, request.timeout_ms, context.refusals).future if commits else response
 
 
 def _writable(topic: str, data: PartitionProduceData, context: RequestContext) -> tuple[Partition, memoryview]:
@@ -156,10 +160,17 @@ def _check(partition: Partition, records: memoryview, now_ms: int, context: Requ
 
 
 def _append(
-    partition: Partition, records: memoryview, header: BatchHeader, acks: int, now_ms: int, commits: list[Commit]
+    partition: Partition,
+    records: memoryview,
+    header: BatchHeader,
+    acks: int,
+    now_ms: int,
+    commits: list[Commit],
+    context: RequestContext,
 ) -> PartitionProduceResponse:
     if header.is_transactional:
         raise UnsupportedBatch("transactions are not served", where=str(partition.tp))
+    context.refusals.check(partition.tp, header)
     appended = partition.append(records, header, now_ms, acks)
     answer = PartitionProduceResponse(
         partition.tp.partition,
@@ -171,7 +182,7 @@ def _append(
     if acks == ACKS_ALL:
         committed = partition.when_committed(appended.end_offset)
         if committed is not None:
-            commits.append((answer, committed))
+            commits.append((answer, committed, partition.tp, header))
     return answer
 
 
@@ -183,6 +194,8 @@ def _refused(
         raise CloseConnection from error
     answer = PartitionProduceResponse(index=data.index)
     _fill_error(answer, error)
+    with suppress(CorruptBatch):
+        context.refusals.note(TopicPartition(topic, PartitionId(data.index)), read_header(data.records or b""), error)
     if isinstance(error, InvalidRecord):
         position = error.where.removeprefix("record ")
         if position.isdigit():
@@ -218,36 +231,42 @@ def _endpoints(response: ProduceResponse, context: RequestContext) -> list[NodeE
 class CommitWait:
     """A response that is ready but for some commits; answers when all are decided or the time is over."""
 
-    __slots__ = ("_left", "_open", "_response", "_timer", "future")
+    __slots__ = ("_open", "_refusals", "_response", "_timer", "future")
 
-    def __init__(self, response: ProduceResponse, commits: list[Commit], timeout_ms: int) -> None:
+    def __init__(self, response: ProduceResponse, commits: list[Commit], timeout_ms: int, refusals: Refusals) -> None:
         loop = asyncio.get_running_loop()
         self._response = response
-        self._open = {committed: answer for answer, committed in commits}
+        self._refusals = refusals
+        self._open = {commit[1]: commit for commit in commits}
         self.future: asyncio.Future[ProduceResponse] = loop.create_future()
         self._timer = loop.call_later(max(0, timeout_ms) / 1000, self._expire)
-        for _, committed in commits:
+        for committed in self._open:
             committed.add_done_callback(self._committed)
 
     def _committed(self, committed: asyncio.Future[None]) -> None:
-        answer = self._open.pop(committed, None)
-        if answer is None:
+        commit = self._open.pop(committed, None)
+        if commit is None:
             return
         if not committed.cancelled():
             error = committed.exception()
             if error is not None:
-                _fill_error(answer, error)
+                self._fail(commit, error)
         if not self._open:
             self._finish()
 
     def _expire(self) -> None:
         """The batches are in the log and may be committed yet; the producer will ask again, or not."""
-        for committed, answer in self._open.items():
-            _fill_error(answer, TimeoutError())
-            answer.error_message = "not committed within the request's timeout"
-            committed.cancel()
+        for commit in self._open.values():
+            self._fail(commit, TimeoutError())
+            commit[0].error_message = "not committed within the request's timeout"
+            commit[1].cancel()
         self._open.clear()
         self._finish()
+
+    def _fail(self, commit: Commit, error: BaseException) -> None:
+        answer, _, tp, header = commit
+        _fill_error(answer, error)
+        self._refusals.note(tp, header, error)
 
     def _finish(self) -> None:
         self._timer.cancel()

@@ -14,10 +14,10 @@ from tests.gateway.kafka.batches import batch
 OTHER = NodeId(7)
 
 
-async def hand_over(running, epoch, *, alive=True):
+async def hand_over(running, epoch, *, leader=OTHER, alive=True):
     """The metadata as a cluster would have it after a change of leader."""
     topic = running.node.image.topic("t")
-    state = PartitionState(OTHER, LeaderEpoch(epoch), (OTHER,), (OTHER, NodeId(0)))
+    state = PartitionState(leader, LeaderEpoch(epoch), (leader,), (OTHER, NodeId(0)))
     writes = [Put(model.partition_key(topic.id, 0), model.encode(state))]
     if alive:
         writes.append(Put(model.broker_key(OTHER), model.encode(BrokerInfo(OTHER, "other.example", 9999, "rack"))))

@@ -60,7 +60,7 @@ class Caller:
         assert handler.min_version <= version <= handler.max_version
         received = reader(type(request), version)(memoryview(_encode(request, version)))
         about = (version, "client", "ANONYMOUS", "127.0.0.1", "kafka")
-        context = RequestContext(self.node, *about, buffers=None, report=None, throttle=None)  # type: ignore[arg-type]
+        context = RequestContext(self.node, *about, buffers=None, report=None, throttle=None, refusals=None)  # type: ignore[arg-type]
         answer = handler.function(received, context)
         if isawaitable(answer):
             answer = await answer

@@ -318,7 +318,7 @@ def measure_planning(directory: Path, report: Report) -> None:
 
 async def write_manifests(bucket: str) -> None:
     """Manifests of segments that nobody archived."""
-    store = open_store(StoreSettings(bucket=bucket))
+    store = open_store(StoreSettings(bucket=bucket), create=True)
     layout = PartitionLayout(TOPIC, UUID(int=1), PartitionId(0))
     writer = await ManifestWriter.open(store, layout, LeaderEpoch(0), Offset(0), START_MS)
     for first in range(0, SEGMENTS, 1000):

@@ -119,7 +119,7 @@ def main() -> None:
     os.makedirs(start.scratch, exist_ok=True)
     for left_over in os.scandir(start.scratch):
         os.unlink(left_over.path)
-    store = open_store(start.store)
+    store = open_store(start.store, create=True)
     while True:
         job = receive()
         store.counters = StoreCounters()

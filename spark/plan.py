@@ -10,15 +10,12 @@ through the gateway, which reads both tiers, and never from a file as well.
 """
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
-from cold_tier.errors import StoreMisconfigured
 from cold_tier.inventory import ArchivedTopic, find_topics, newest_lives
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import Segment, Snapshot
@@ -285,9 +282,6 @@ async def _still_there(
 
 def with_store(settings: StoreSettings, work: Callable[[RetryingStore], Awaitable[T]]) -> T:
     """Runs in a thread with a loop of its own: notebooks have a loop that runs already."""
-    url = urlsplit(settings.bucket)
-    if url.scheme == "file" and not os.path.isdir(unquote(url.path)):
-        raise StoreMisconfigured("no such bucket", where=settings.bucket, hint="check the path: nothing is there")
 
     async def opened() -> T:
         store = open_store(settings)

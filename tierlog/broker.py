@@ -179,7 +179,7 @@ class Broker:
         parts.push_async_callback(logs.close)
         if self.membership is not None:
             await self._disown_damage(store, image, logs, data_dir)
-        objects = open_store(bucket)
+        objects = open_store(bucket, create=True)
         parts.push_async_callback(objects.close)
         partitions = self._partitions(store, image, logs, objects)
         partitions.open()

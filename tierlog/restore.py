@@ -26,7 +26,9 @@ async def restore_offline(
 ) -> AsyncIterator[RestoredTopic]:
     data_dir = os.path.abspath(settings.log.data_dir)
     async with AsyncExitStack() as parts:
-        # The logs come first: they hold the lock on the directory.
+        bucket = open_store(settings.store)
+        parts.push_async_callback(bucket.close)
+        # The logs come before the rest of the directory: they hold the lock on it.
         logs = LogManager(data_dir, settings.log, now_ms)
         await logs.open(background=False)
         parts.push_async_callback(logs.close)
@@ -37,8 +39,6 @@ async def restore_offline(
         await image.open()
         parts.push_async_callback(image.close)
         admin = TopicAdmin(store, image, defaults=settings.topic, settings=settings.cluster, clock=now_ms)
-        bucket = open_store(settings.store)
-        parts.push_async_callback(bucket.close)
         node_id = NodeId(settings.cluster.node_id)
         restorer = Restorer(image, admin, logs, ProducerIds(store), node_id, now_ms())
         async for topic in restore_all(bucket, restorer, names, config):

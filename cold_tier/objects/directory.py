@@ -27,10 +27,12 @@ _ABANDONED_MS = 24 * 3600 * 1000
 
 
 class DirectoryStore:
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, create: bool = False) -> None:
         self.root = os.path.abspath(root)
         self.url = f"file://{self.root}/"
         self._temporary = os.path.join(self.root, ".tierlog-tmp")
+        if not create and not os.path.isdir(self.root):
+            raise StoreMisconfigured("no such bucket", where=self.url, hint="check the path: it is no directory")
         try:
             os.makedirs(self.root, exist_ok=True)
             self._sweep(time.time() * 1000 - _ABANDONED_MS)

@@ -69,10 +69,13 @@ class Capabilities:
         )
 
 
-def open_store(settings: StoreSettings) -> RetryingStore:
-    """The store that `settings` name; StoreMisconfigured or StoreDenied if it cannot even be tried."""
+def open_store(settings: StoreSettings, *, create: bool = False) -> RetryingStore:
+    """The store that `settings` name; StoreMisconfigured or StoreDenied if it cannot even be tried.
+
+    With `create` a directory that is not there is made: for a broker. To anyone else its name is mistyped.
+    """
     return RetryingStore(
-        _raw_store(settings), RetryPolicy(deadline_ms=settings.deadline_ms, attempt_ms=settings.attempt_ms)
+        _raw_store(settings, create), RetryPolicy(deadline_ms=settings.deadline_ms, attempt_ms=settings.attempt_ms)
     )
 
 
@@ -88,12 +91,12 @@ async def probe(store: RetryingStore) -> Capabilities:
         await store.delete([key])
 
 
-def _raw_store(settings: StoreSettings) -> ObjectStore:
+def _raw_store(settings: StoreSettings, create: bool) -> ObjectStore:
     url = urlsplit(settings.bucket)
     if url.scheme == "file":
         from cold_tier.objects.directory import DirectoryStore
 
-        return DirectoryStore(unquote(url.path))
+        return DirectoryStore(unquote(url.path), create=create)
     if url.scheme == "s3":
         from cold_tier.objects.s3 import S3Store
 

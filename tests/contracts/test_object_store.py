@@ -49,7 +49,7 @@ async def store(
         case "memory":
             raw = MemoryStore()
         case "directory":
-            raw = DirectoryStore(str(tmp_path / "bucket"))
+            raw = DirectoryStore(str(tmp_path / "bucket"), create=True)
         case kind:
             for name, value in credentials().items():
                 monkeypatch.setenv(name, value)
@@ -209,4 +209,4 @@ def test_a_url_that_is_no_bucket(url: str) -> None:
 async def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreMisconfigured, match="file"):
-        open_store(StoreSettings(bucket=f"file://{tmp_path}/file/bucket"))
+        open_store(StoreSettings(bucket=f"file://{tmp_path}/file/bucket"), create=True)

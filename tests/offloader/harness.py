@@ -106,7 +106,7 @@ async def archived_node(
         running = await parts.enter_async_context(running_node(os.path.join(folder, "node"), clock=clock))
         if TOPIC not in [topic.name for topic in running.node.image.topics()]:
             await running.node.admin.create_topic(TOPIC, 1, 1, {**SMALL, **(config or {})})
-        store = open_store(bucket)
+        store = open_store(bucket, create=True)
         catalog = Catalog(store)
         offloader = Offloader(
             running.node.partitions,

@@ -186,7 +186,8 @@ def test_status_for_people(run: Any, bucket: str) -> None:
     shown = run("archive", "status", "source").out
     assert shown.startswith("topic") and "source" in shown and "0 – " in shown
     assert "source" in run("archive", "status", "--bucket", bucket).out
-    assert "is it the right place?" in run("archive", "verify", "--bucket", f"{bucket}/elsewhere").err
+    Path(f"{bucket.removeprefix('file://')}-empty").mkdir()
+    assert "is it the right place?" in run("archive", "verify", "--bucket", f"{bucket}-empty").err
 
 
 def test_what_does_not_exist(run: Any, bucket: str, tmp_path: Path) -> None:
@@ -197,6 +198,19 @@ def test_what_does_not_exist(run: Any, bucket: str, tmp_path: Path) -> None:
     run("archive", "restore", "--topic", "absent", code=3)
     run("archive", "restore", "--topic", "absent", "--bucket", bucket, "--data-dir", str(tmp_path / "d"), code=3)
     run("archive", "status", "--bucket", "gopher://x", code=2)
+    mistyped = tmp_path / "buckett"
+    new = ("--data-dir", str(tmp_path / "new"))
+    for command in (
+        ("archive", "status"),
+        ("archive", "verify"),
+        ("archive", "gc", "--offline"),
+        ("archive", "pin", "source"),
+        ("archive", "restore", *new),
+        ("cost",),
+    ):
+        ran = run(*command, "--bucket", f"file://{mistyped}", code=2)
+        assert f"file://{mistyped}" in ran.err and "no such bucket" in ran.err
+    assert not mistyped.exists() and not (tmp_path / "new").exists()
     run("archive", "restore", "--bucket", bucket, code=2)
     run("replay", "absent", code=3)
     run("replay", "source", "--to-topic", "absent", code=3)

@@ -4,6 +4,9 @@ import asyncio
 import os
 from pathlib import Path
 
+import pytest
+
+from cold_tier.errors import StoreMisconfigured
 from cold_tier.objects.directory import DirectoryStore
 
 
@@ -13,6 +16,15 @@ async def test_reading_changes_nothing_in_the_directory(tmp_path: Path) -> None:
     store = DirectoryStore(str(tmp_path))
     assert [info.key async for info in store.list("")] == ["topic=a/x"]
     assert os.listdir(tmp_path) == ["topic=a"]
+
+
+async def test_only_a_writer_makes_the_directory(tmp_path: Path) -> None:
+    root = tmp_path / "some" / "bucket"
+    with pytest.raises(StoreMisconfigured, match=f"file://{root}/: no such bucket"):
+        DirectoryStore(str(root))
+    assert not root.parent.exists()
+    await DirectoryStore(str(root), create=True).put("k", b"v")
+    assert (await DirectoryStore(str(root)).head("k")) is not None
 
 
 async def test_a_second_opening_does_not_disturb_a_writer(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def archive_of(folder: Path, topic: str, partitions: Sequence[Sequence[NewRecord
     """A bucket that holds these records, made without a service; its URL."""
 
     async def write() -> None:
-        store = open_store(StoreSettings(bucket=f"file://{folder}"))
+        store = open_store(StoreSettings(bucket=f"file://{folder}"), create=True)
         topic_id = uuid4()
         for number, records in enumerate(partitions):
             layout = PartitionLayout(topic, topic_id, number)

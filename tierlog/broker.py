@@ -47,15 +47,7 @@ from gateway.node import Node
 from gateway.quotas import Quotas
 from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.controller import Controller
-from hot_tier.cluster.directory import (
-    Doubts,
-    boot_id,
-    note_doubts,
-    read_identity,
-    settle_doubts,
-    stopped_cleanly,
-    write_identity,
-)
+from hot_tier.cluster.directory import boot_id, read_identity, stopped_cleanly, write_identity
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.membership import Membership
 from hot_tier.cluster.model import BrokerInfo
@@ -177,8 +169,7 @@ class Broker:
         logs = LogManager(data_dir, settings.log, now_ms)
         await logs.open()
         parts.push_async_callback(logs.close)
-        if self.membership is not None:
-            await self._disown_damage(store, image, logs, data_dir)
+        await self._settle_doubts(store, image, logs)
         objects = open_store(bucket, create=True)
         parts.push_async_callback(objects.close)
         partitions = self._partitions(store, image, logs, objects)
@@ -253,16 +244,14 @@ class Broker:
             clock=steady_clock_ms,
         )
 
-    async def _disown_damage(self, store: MetadataStore, image: ClusterImage, logs: LogManager, data_dir: str) -> None:
-        """What is damaged here and whole elsewhere is fetched again from the beginning."""
-        node_id = NodeId(self.settings.cluster.node_id)
-        doubts = note_doubts(data_dir, Doubts(logs.cut, logs.damaged, logs.emptied))
-        elsewhere = await disown(store, image, node_id, doubts.damaged | doubts.cut, doubts.emptied)
-        for topic_id, partition in elsewhere & doubts.damaged:
-            topic = image.find_topic_by_id(topic_id)
-            if topic is not None:
-                logs.delete_partition(topic.name, topic_id, partition)
-        settle_doubts(data_dir)
+    async def _settle_doubts(self, store: MetadataStore, image: ClusterImage, logs: LogManager) -> None:
+        """What is damaged here and nobody counts on stays in doubt: it is copied anew once its leader answers."""
+        doubts = logs.disk.doubts
+        known = doubts.cut | doubts.damaged
+        elsewhere = set()
+        if self.membership is not None:
+            elsewhere = await disown(store, image, NodeId(self.settings.cluster.node_id), known, doubts.emptied)
+        doubts.settle(known - (elsewhere & doubts.damaged))
 
     def _partitions(
         self, store: MetadataStore, image: ClusterImage, logs: LogManager, objects: RetryingStore

@@ -3,25 +3,18 @@
 A directory gets a random name at its first use, kept in a file inside it together with the number of times it was used.
 An emptied or exchanged directory has another name; one that was put back from an older copy has been used fewer times
 than the cluster remembers. Either way the broker on it no longer holds what it is known to hold.
-
-What recovery found missing is written down too, until the cluster knows of it. Recovery puts the logs in order, so the
-next one finds nothing: a start that was cut off in between would leave them to be counted on.
 """
 
 import os
 import uuid
-from typing import Final, NamedTuple
-
-import orjson
+from typing import Final
 
 from hot_tier.cluster.model import Identity
 from hot_tier.errors import CorruptLog
 from hot_tier.log import names
 from hot_tier.log.files import replace_synced
-from hot_tier.log.recovery_points import Key
 
 IDENTITY_FILE: Final = "data-id"
-DOUBTS_FILE: Final = "in-doubt"
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
@@ -62,40 +55,3 @@ def boot_id() -> str:
 def stopped_cleanly(data_dir: str) -> bool:
     """Whether the last broker here closed its logs; to be asked before they are opened again."""
     return os.path.exists(os.path.join(data_dir, names.CLEAN_SHUTDOWN))
-
-
-class Doubts(NamedTuple):
-    """Logs by what they miss; see `hot_tier.log.manager.LogManager`."""
-
-    cut: set[Key]
-    damaged: set[Key]
-    emptied: set[Key]
-
-
-def note_doubts(data_dir: str, found: Doubts) -> Doubts:
-    """Kept until `settle_doubts`; with those that are kept from an earlier start."""
-    path = os.path.join(data_dir, DOUBTS_FILE)
-    try:
-        with open(path, "rb") as file:
-            cut, damaged, emptied = (
-                {(uuid.UUID(topic_id), int(partition)) for topic_id, partition in keys}
-                for keys in orjson.loads(file.read())
-            )
-        doubts = Doubts(found.cut | cut, found.damaged | damaged, found.emptied | emptied)
-    except FileNotFoundError:
-        doubts = found
-    except (ValueError, TypeError, AttributeError):
-        raise CorruptLog(
-            "does not say which logs are in doubt", where=path, hint="start on an empty directory: others will fill it"
-        ) from None
-    if any(doubts):
-        replace_synced(path, orjson.dumps([list(keys) for keys in doubts]))
-    return doubts
-
-
-def settle_doubts(data_dir: str) -> None:
-    """The cluster counts on none of them any more."""
-    try:
-        os.unlink(os.path.join(data_dir, DOUBTS_FILE))
-    except FileNotFoundError:
-        pass

@@ -1,4 +1,4 @@
-"""What all logs of one data directory share: open files, threads that read, room on the disk, recovery points."""
+"""What all logs of one data directory share: open files, threads that read, room, what is synced, what is missing."""
 
 import os
 import shutil
@@ -10,6 +10,7 @@ import structlog
 
 from hot_tier.errors import DiskFull
 from hot_tier.log import names
+from hot_tier.log.doubts import Doubts
 from hot_tier.log.files import FilePool
 from hot_tier.log.recovery_points import RecoveryPoints
 from hot_tier.log.settings import LogSettings
@@ -27,6 +28,7 @@ class Disk:
         self.files = FilePool(settings.max_open_files)
         self.readers = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="log-read")
         self.recovery_points = RecoveryPoints(os.path.join(self.data_dir, names.RECOVERY_POINTS))
+        self.doubts = Doubts(self.data_dir)
         self.full = False
         self.free_bytes = 0
         self._doomed: list[tuple[int, str]] = []

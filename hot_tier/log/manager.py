@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from secrets import token_hex
+from typing import TypeVar
 
 import structlog
 
@@ -36,6 +37,8 @@ _log = structlog.get_logger()
 
 _LOGS_PER_STEP = 100
 
+T = TypeVar("T")
+
 
 def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
@@ -46,12 +49,6 @@ class LogManager:
         self.settings = settings
         self.recovered: list[Recovered] = []
         """What recovery found, if the last stop was not clean."""
-        self.cut: set[Key] = set()
-        """Logs whose unsynced end was cut off then."""
-        self.damaged: set[Key] = set()
-        """Logs that miss something which was synced."""
-        self.emptied: set[Key] = set()
-        """Those of them that miss all of it: they begin where the lost records ended."""
         self._data_dir = os.path.abspath(data_dir)
         self._clock = clock
         self._logs: dict[Key, PartitionLog] = {}
@@ -139,36 +136,40 @@ class LogManager:
         loop = asyncio.get_running_loop()
         now_ms = self._clock()
         points = self.disk.recovery_points.loaded
-        keys: list[Key] = []
-        runs: list[asyncio.Future[Recovered]] = []
-        for directory, key in self._partition_directories():
-            keys.append(key)
-            recovery = Recovery(self.disk, directory, points.get(key), now_ms)
-            runs.append(loop.run_in_executor(self._workers, recovery.run))
-        self.recovered = list(await asyncio.gather(*runs))
-        for key, recovered in zip(keys, self.recovered, strict=True):
-            state = recovered.state
-            self._found[key] = state
-            if recovered.damaged:
-                self.damaged.add(key)
-                if recovered.empty:
-                    self.emptied.add(key)
-            elif recovered.cut_bytes:
-                self.cut.add(key)
+        recoveries = {
+            key: Recovery(self.disk, directory, points.get(key), now_ms)
+            for directory, key in self._partition_directories()
+        }
+
+        async def all_of(step: Callable[[Recovery], T]) -> list[T]:
+            return await asyncio.gather(
+                *(loop.run_in_executor(self._workers, step, recovery) for recovery in recoveries.values())
+            )
+
+        self.recovered = await all_of(Recovery.look)
+        found = dict(zip(recoveries, self.recovered, strict=True))
+        gone = {key for key, point in points.items() if key not in found and point.offset > 0}
+        self.disk.doubts.note(
+            cut={key for key, each in found.items() if each.cut_bytes and not each.damaged},
+            damaged={key for key, each in found.items() if each.damaged} | gone,
+            emptied={key for key, each in found.items() if each.empty} | gone,
+        )
+        await all_of(Recovery.repair)
+        for key, recovered in found.items():
+            state = self._found[key] = recovered.state
             if state.segments:
                 active = state.segments[-1]
                 self.disk.recovery_points.put(key, RecoveryPoint(active.end_offset, active.base_offset, active.size))
-        for key, point in points.items():
-            if key not in self._found and point.offset > 0:
-                # Offsets that were given out are never given out again, whatever became of the files.
-                self._found[key] = LogState(start_offset=point.offset)
-                self.damaged.add(key)
-                self.emptied.add(key)
-                _log.error("log directory is missing", topic_id=str(key[0]), partition=key[1], end_offset=point.offset)
-        if keys:
+        for key in gone:
+            # Offsets that were given out are never given out again, whatever became of the files.
+            self._found[key] = LogState(start_offset=points[key].offset)
+            _log.error(
+                "log directory is missing", topic_id=str(key[0]), partition=key[1], end_offset=points[key].offset
+            )
+        if found:
             _log.info(
                 "logs recovered",
-                logs=len(keys),
+                logs=len(found),
                 checked_bytes=sum(each.checked_bytes for each in self.recovered),
                 cut_bytes=sum(each.cut_bytes for each in self.recovered),
                 damaged=[path for each in self.recovered for path in each.damaged],
@@ -220,6 +221,7 @@ class LogManager:
         for key in [key for key in self._found if key[0] == topic_id]:
             del self._found[key]
         self.disk.recovery_points.remove_topic(topic_id)
+        self.disk.doubts.settle({key for key in self.disk.doubts.damaged if key[0] == topic_id})
         path = os.path.join(self.disk.logs_directory, names.topic_directory(topic, topic_id))
         try:
             os.rename(path, path + names.DELETED)
@@ -235,6 +237,7 @@ class LogManager:
             log.discard()
         self._found.pop(key, None)
         self.disk.recovery_points.remove(key)
+        self.disk.doubts.settle({key})
         directory = names.topic_directory(topic, topic_id)
         path = os.path.join(self.disk.logs_directory, directory, names.partition_directory(partition))
         # It may come back and go again before the bytes of its last life are gone.

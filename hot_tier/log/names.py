@@ -3,6 +3,7 @@
     <data_dir>/lock                                     held while a broker runs
                clean-shutdown                           present only after a clean stop
                recovery-points                          what each log has synced
+               in-doubt                                 logs that miss something, until nobody counts on them
                logs/<topic>.<topic id>/<partition>/     one directory per partition, made by its first write
                     <base offset>.log                   record batches
                     <base offset>.index                 offset → position; says that the segment is sealed
@@ -27,6 +28,7 @@ from hot_tier.ids import PartitionId, TopicId
 LOCK: Final = "lock"
 CLEAN_SHUTDOWN: Final = "clean-shutdown"
 RECOVERY_POINTS: Final = "recovery-points"
+IN_DOUBT: Final = "in-doubt"
 LOGS: Final = "logs"
 
 LEADER_EPOCHS: Final = "leader-epochs"

@@ -10,6 +10,9 @@ Where a segment stands tells what may be done to it:
 Damage is reported, and served as CorruptLog; new batches then go to a new segment, after every offset that was ever
 synced. Everything kept is synced before it is served: a batch that only the page cache holds is not yet durable.
 
+`look` leaves everything that shows what is missing as it was; `repair` puts the log in order. In between what was found
+is written down (`doubts`): killed while it repairs, a process leaves logs in which nothing seems to be missing.
+
 This code runs in threads, before the log is served.
 """
 
@@ -47,7 +50,7 @@ class Recovered:
 
 
 class Recovery:
-    """Recovers one partition directory; `run` is called once."""
+    """Recovers one partition directory: `look`, then `repair`, each called once."""
 
     def __init__(self, disk: Disk, directory: str, point: RecoveryPoint | None, now_ms: int) -> None:
         self._disk = disk
@@ -56,10 +59,14 @@ class Recovery:
         self._now_ms = now_ms
         self._state = LogState(directory)
         self._result = Recovered(self._state)
+        self._unsynced: dict[str, int] = {}
+        """Log files that must be synced, and where they end then."""
+        self._dropped: list[int] = []
+        """Segments after the end."""
         self._changed = False
         """Something must be synced beyond the log files themselves."""
 
-    def run(self) -> Recovered:
+    def look(self) -> Recovered:
         self._changed = finish_swaps(self._directory)
         files = self._tidy()
         bases = sorted(file.offset for file in files if file.suffix == names.LOG)
@@ -70,8 +77,26 @@ class Recovery:
             if not self._add(base_offset, next_base):
                 self._drop(bases[at + 1 :])
                 break
-        self._finish()
+        self._look_at_end()
         return self._result
+
+    def repair(self) -> None:
+        for base_offset in reversed(self._dropped):
+            self._changed = True
+            for suffix in (names.INDEX, names.TIME_INDEX, names.LOG):
+                try:
+                    os.unlink(self._path(base_offset, suffix))
+                except FileNotFoundError:
+                    pass
+        for path, end in self._unsynced.items():
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                if os.fstat(fd).st_size > end:
+                    os.ftruncate(fd, end)
+                sync_data(fd)
+            finally:
+                os.close(fd)
+        self._finish()
 
     # The directory
 
@@ -148,7 +173,7 @@ class Recovery:
         segment.index = SparseIndex()
         self._state.segments.append(segment)
         point = self._point
-        fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             file_bytes = os.fstat(fd).st_size
             if point.segment_base > base_offset:
@@ -161,8 +186,8 @@ class Recovery:
             self._take(segment, walk)
             segment.checked(min(synced, walk.position), walk.position)
             if walk.position < synced:
+                self._unsynced[segment.path] = file_bytes
                 self._resume_after_damage(segment, fd, walk, synced, file_bytes, next_base)
-                sync_data(fd)
                 return True
             if walk.fault is not None:
                 self._result.cut_bytes += file_bytes - walk.position
@@ -173,10 +198,9 @@ class Recovery:
                     cut_bytes=file_bytes - walk.position,
                     reason=walk.fault,
                 )
-                os.ftruncate(fd, walk.position)
             if file_bytes > synced:
                 # Else it is all synced already, and syncing 4,000 unchanged files would still take seconds.
-                sync_data(fd)
+                self._unsynced[segment.path] = walk.position
             return walk.fault is None
         finally:
             os.close(fd)
@@ -226,7 +250,7 @@ class Recovery:
         segment.found(max(segment.size, synced), segment.end_offset)
         if rest.fault is not None:
             self._result.cut_bytes += file_bytes - rest.position
-            os.ftruncate(fd, rest.position)
+            self._unsynced[segment.path] = rest.position
 
     def _lost(self, before: Segment, base_offset: int) -> None:
         """Segments between `before` and `base_offset` are missing: readers must hear of it, not jump over it."""
@@ -234,36 +258,36 @@ class Recovery:
         before.end_offset = base_offset
 
     def _drop(self, bases: list[int]) -> None:
-        for base_offset in reversed(bases):
-            self._changed = True
+        for base_offset in bases:
             path = self._path(base_offset, names.LOG)
             self._result.cut_bytes += os.path.getsize(path)
             _log.warning("unsynced segment after the cut removed", file=path)
-            for suffix in (names.INDEX, names.TIME_INDEX, names.LOG):
-                try:
-                    os.unlink(self._path(base_offset, suffix))
-                except FileNotFoundError:
-                    pass
+        self._dropped += bases
 
     # The end
+
+    def _look_at_end(self) -> None:
+        segments = self._state.segments
+        if segments:
+            last = segments[-1]
+            if last.end_offset < self._point.offset:
+                self._damage(last, last.size, f"everything up to offset {self._point.offset} had been synced")
+                last.end_offset = self._point.offset
+        elif self._point.offset > self._state.start_offset:
+            self._result.damaged.append(self._directory)
+            self._result.empty = True
+            _log.error("log files are missing", directory=self._directory, synced_offset=self._point.offset)
 
     def _finish(self) -> None:
         state = self._state
         segments = state.segments
         if segments:
             last = segments[-1]
-            if last.end_offset < self._point.offset:
-                self._damage(last, last.size, f"everything up to offset {self._point.offset} had been synced")
-                last.end_offset = self._point.offset
             for segment in segments[:-1] if not last.damaged else segments:
                 self._seal(segment)
             if last.sealed:
                 self._add_active(last.end_offset)
         elif state.start_offset or self._point.offset > 0:
-            if self._point.offset > state.start_offset:
-                self._result.damaged.append(self._directory)
-                self._result.empty = True
-                _log.error("log files are missing", directory=self._directory, synced_offset=self._point.offset)
             self._add_active(max(state.start_offset, self._point.offset))
         state.start_offset = min(state.start_offset, state.end_offset)
         self._settle_epochs()

@@ -119,6 +119,15 @@ class StoredLog:
         """Closed and synced segments, oldest first."""
         return [segment.info() for segment in self._segments if segment.seal_written]
 
+    @property
+    def in_doubt(self) -> bool:
+        """It misses something that was synced, and nobody counts on it."""
+        return self._key in self._disk.doubts.damaged
+
+    def trust(self) -> None:
+        """What it holds is all that there is, or it holds nothing."""
+        self._disk.doubts.settle({self._key})
+
     def describe_producers(self) -> Iterator[ProducerView]:
         return self.producers.describe()
 
@@ -305,6 +314,7 @@ class StoredLog:
         for at in snapshot_offsets(self.directory):
             os.unlink(snapshot_path(self.directory, at))
         self._after_cut(self._add_segment(offset), now_ms)
+        self.trust()
 
     def start_from_archive(
         self, start_offset: int, end_offset: int, epochs: list[tuple[int, int]], producers: ProducerState

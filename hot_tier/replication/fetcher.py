@@ -193,7 +193,7 @@ class Fetcher:
             named = self._named.get(key)
             if replica is None or named is None or number < named:
                 continue
-            cuts = answer.error is not None or answer.diverging is not None
+            cuts = answer.error is not None or answer.diverging is not None or replica.in_doubt
             if cuts:
                 cutting_since = cutting_since or time.monotonic()
             late = cuts and time.monotonic() - cutting_since > CUTTING_S

@@ -4,6 +4,8 @@ Owns: what an answer of the leader does to the log. Leaves to: `following` the d
 `table` which role this broker has.
 
 - A position is told only when everything below it is durable here: synced with `flush=commit`.
+- Of a log in doubt no position is told: it is asked for from the beginning, and forgotten when the leader has answered.
+  Until then it may be the only copy that is left.
 - The high watermark is what leaders said, as far as this log goes; consumers may read below it here too.
 """
 
@@ -13,8 +15,8 @@ from enum import Enum, auto
 import structlog
 
 from hot_tier.cluster.model import PartitionState, Topic
-from hot_tier.errors import TierlogError
-from hot_tier.ids import NodeId, Offset, TopicPartition
+from hot_tier.errors import OffsetArchived, OffsetOutOfRange, TierlogError
+from hot_tier.ids import NO_EPOCH, NodeId, Offset, TopicPartition
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.producers import ProducerState
@@ -51,7 +53,7 @@ class Next(Enum):
 
 
 class Replica(ReadablePartition):
-    __slots__ = ("_flush_before_ack", "added", "durable_listener", "key", "leader")
+    __slots__ = ("_flush_before_ack", "added", "durable_listener", "in_doubt", "key", "leader")
 
     def __init__(
         self,
@@ -66,6 +68,8 @@ class Replica(ReadablePartition):
         super().__init__(tp, topic, log, state.leader_epoch, known)
         self.key: PartitionKey = (topic.id, tp.partition)
         self.leader = state.leader
+        self.in_doubt = log.in_doubt
+        """The leader has not answered yet, and what is here is kept until it has."""
         self.confirm(state, node)
         self.durable_listener: Callable[[Replica], None] | None = None
         """Called when everything in the log is durable."""
@@ -91,6 +95,8 @@ class Replica(ReadablePartition):
             self.log.request_flush(self.log)
 
     def next_fetch(self) -> FetchFrom:
+        if self.in_doubt:
+            return FetchFrom(Offset(0), NO_EPOCH, self.leader_epoch, Offset(0))
         return next_fetch(self.log, self.leader_epoch)
 
     def take(self, answer: FetchAnswer, now_ms: int) -> Next:
@@ -103,6 +109,11 @@ class Replica(ReadablePartition):
 
     def _take(self, answer: FetchAnswer, now_ms: int) -> Next:
         log = self.log
+        if self.in_doubt:
+            if not isinstance(answer.error, OffsetOutOfRange | OffsetArchived | None):
+                return Next.LATER
+            self._begin_anew(Offset(0), now_ms)
+            self.in_doubt = False
         match decide(log, answer):
             case Append(records, high_watermark, log_start_offset):
                 if records:
@@ -122,10 +133,7 @@ class Replica(ReadablePartition):
                 self._move(self.high_watermark)
                 return Next.ASK
             case ResetTo(offset):
-                _log.warning("replica begun anew", partition=str(self.tp), offset=offset, was=log.log_end_offset)
-                log.reset_to(offset, now_ms)
-                self.high_watermark = offset
-                self._move(offset)
+                self._begin_anew(offset, now_ms)
                 return Next.ASK
             case FromArchive():
                 return Next.FROM_ARCHIVE
@@ -134,6 +142,12 @@ class Replica(ReadablePartition):
             case TryAgain(reason):
                 _log.info("replica asks again", partition=str(self.tp), leader=self.leader, reason=reason)
                 return Next.LATER
+
+    def _begin_anew(self, offset: Offset, now_ms: int) -> None:
+        _log.warning("replica begun anew", partition=str(self.tp), offset=offset, was=self.log.log_end_offset)
+        self.log.reset_to(offset, now_ms)
+        self.high_watermark = offset
+        self._move(offset)
 
     def begin_at_archive(
         self, start_offset: Offset, end_offset: Offset, epochs: list[tuple[int, int]], producers: ProducerState

@@ -161,6 +161,7 @@ class PartitionTable:
     def _lead(self, topic: Topic, tp: TopicPartition, state: PartitionState) -> Partition:
         known = self._let_go(tp, self._not_leader(tp, state))
         log = self._logs.log(topic.name, topic.id, tp.partition, self.config(topic))
+        log.trust()
         partition = Partition(tp, topic, log, state, self._node, steady_ms(), known, self._isr_due, self._lease_valid)
         self._partitions[tp] = partition
         return partition

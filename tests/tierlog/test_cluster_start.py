@@ -40,3 +40,50 @@ async def test_a_start_that_fails_after_recovery_leaves_the_damage_known(
         image = cluster[1].broker.node.image
         await until(lambda: len(image.partition_states(image.topic("torn"))[0].isr) == 2)
         assert [each.read_bytes() for each in log_files(cluster, 2)] == [whole]
+
+
+async def damaged_and_alone(cluster: Members) -> tuple[Path, bytes]:
+    """Broker 2 has a damaged copy and is not in sync; broker 1, which is, has stopped. The copy, and what it was."""
+    await cluster.make_topic("torn", partitions=1, replicas=2)
+    for _ in range(20):
+        sent = await cluster[1].post("/api/v1/topics/torn/messages", data=b"x" * 1_000)
+        assert sent.status == 200, sent
+    await cluster.stop(2)
+    image = cluster[1].broker.node.image
+    await until(lambda: image.partition_states(image.topic("torn"))[0].isr == (1,))
+    await cluster.stop(1)
+    (cluster.directory / "2" / "clean-shutdown").unlink()
+    (copy,) = log_files(cluster, 2)
+    whole = copy.read_bytes()
+    copy.write_bytes(whole[: len(whole) // 2])
+    return copy, whole
+
+
+async def test_a_damaged_copy_is_kept_until_there_is_one_to_copy_from(tmp_path: Path) -> None:
+    async with members(tmp_path, 2) as cluster:
+        copy, whole = await damaged_and_alone(cluster)
+        for _ in range(2):
+            await cluster.start(2)
+            assert copy.read_bytes() == whole[: len(whole) // 2]
+            await cluster.stop(2)
+        await cluster.start(2)
+        await cluster.start(1)
+        image = cluster[1].broker.node.image
+        await until(lambda: len(image.partition_states(image.topic("torn"))[0].isr) == 2)
+        assert [each.read_bytes() for each in log_files(cluster, 2)] == [whole]
+        assert not (tmp_path / "2" / "in-doubt").exists()
+
+
+async def test_a_damaged_copy_may_be_chosen_where_the_others_are_lost(tmp_path: Path) -> None:
+    async with members(tmp_path, 2) as cluster:
+        await damaged_and_alone(cluster)
+        alone = await cluster.start(2)
+        changed = await alone.call(
+            "PATCH", "/api/v1/topics/torn", json={"config": {"unclean.leader.election.enable": "true"}}
+        )
+        assert changed.status == 200, changed
+        image = alone.broker.node.image
+        await until(lambda: image.partition_states(image.topic("torn"))[0].leader == 2)
+        found = await alone.get("/api/v1/topics/torn/partitions/0/messages?offset=0&limit=5")
+        assert [message["offset"] for message in found.json["messages"]] == [0, 1, 2, 3, 4]
+        assert not (tmp_path / "2" / "in-doubt").exists()

@@ -87,5 +87,7 @@ def recover(data_dir: str, directory: str, config: TopicConfig) -> tuple[Partiti
     point = disk.recovery_points.loaded.get((TOPIC_ID, 0))
     if not os.path.exists(directory):
         return PartitionLog(disk, TP, TOPIC_ID, config), Recovered(LogState())
-    recovered = Recovery(disk, directory, point, NOW).run()
+    recovery = Recovery(disk, directory, point, NOW)
+    recovered = recovery.look()
+    recovery.repair()
     return PartitionLog(disk, TP, TOPIC_ID, config, recovered.state), recovered

@@ -115,9 +115,10 @@ async def test_logs_that_lost_something_are_named(tmp_path: Path) -> None:
     shutil.rmtree(logs[3].directory)
     files[4].unlink()
     again = await opened(tmp_path)
-    assert again.cut == {(TOPIC_ID, 1)}
-    assert again.damaged == {(TOPIC_ID, 2), (TOPIC_ID, 3), (TOPIC_ID, 4)}
-    assert again.emptied == {(TOPIC_ID, 3), (TOPIC_ID, 4)}
+    doubts = again.disk.doubts
+    assert doubts.cut == {(TOPIC_ID, 1)}
+    assert doubts.damaged == {(TOPIC_ID, 2), (TOPIC_ID, 3), (TOPIC_ID, 4)}
+    assert doubts.emptied == {(TOPIC_ID, 3), (TOPIC_ID, 4)}
     await again.close()
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from hot_tier.cluster.model import PartitionState, Topic
-from hot_tier.errors import OffsetOutOfRange
+from hot_tier.errors import MetadataUnavailable, NotLeader, OffsetArchived, OffsetOutOfRange, TierlogError
 from hot_tier.ids import NO_EPOCH, LeaderEpoch, NodeId, Offset, PartitionId, TopicPartition
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk
@@ -34,10 +34,13 @@ class Harness:
         self.log = PartitionLog(Disk(str(directory), LogSettings(min_free_bytes=0)), TP, TOPIC_ID, config)
         self.flush_requests = 0
         self.log.request_flush = self._count
+        self.told: list[int] = []
+        self.follow()
+
+    def follow(self) -> None:
         topic = Topic("t", TOPIC_ID, 1, 2, {}, NOW_MS)
         state = PartitionState(LEADER, LeaderEpoch(EPOCH), (LEADER, ME), (LEADER, ME))
         self.replica = Replica(TP, topic, self.log, state, ME)
-        self.told: list[int] = []
         self.replica.durable_listener = lambda replica: self.told.append(replica.next_fetch().offset)
 
     def _count(self, log: StoredLog) -> None:
@@ -131,7 +134,9 @@ def test_what_a_log_knew_before_it_began_anew_is_forgotten(synced: Harness, tmp_
     synced.replica.take(FetchAnswer(OffsetOutOfRange("gone"), log_start_offset=Offset(40)), NOW_MS)
     assert synced.replica.next_fetch().last_epoch == NO_EPOCH
     assert not len(synced.log.producers)
-    recovered = Recovery(Disk(str(tmp_path), LogSettings(min_free_bytes=0)), synced.log.directory, None, NOW_MS).run()
+    recovery = Recovery(Disk(str(tmp_path), LogSettings(min_free_bytes=0)), synced.log.directory, None, NOW_MS)
+    recovered = recovery.look()
+    recovery.repair()
     assert (recovered.state.end_offset, recovered.state.epochs.latest) == (40, NO_EPOCH)
     assert not len(recovered.state.producers)
 
@@ -144,3 +149,45 @@ def test_what_the_disk_refuses_is_tried_again(synced: Harness, monkeypatch: pyte
 
     monkeypatch.setattr(synced.log, "append_replica", refuse)
     assert synced.take(batch(0)) is Next.LATER
+
+
+@pytest.fixture
+def doubted(synced: Harness) -> Harness:
+    """A log of three batches of which something is missing."""
+    synced.take(batch(0), batch(1), batch(2), committed=3)
+    synced.log.flush()
+    synced.log._disk.doubts.note(cut=(), damaged={(TOPIC_ID, 0)}, emptied=())
+    synced.follow()
+    return synced
+
+
+def test_of_a_log_in_doubt_no_position_is_told(doubted: Harness) -> None:
+    """Its leader would take it into the in-sync set for what it does not hold."""
+    asked = doubted.replica.next_fetch()
+    assert (asked.offset, asked.last_epoch, asked.log_start_offset) == (0, NO_EPOCH, 0)
+
+
+@pytest.mark.parametrize("error", [NotLeader("moved"), MetadataUnavailable("not now")])
+def test_a_log_in_doubt_is_kept_while_no_leader_has_it(doubted: Harness, error: TierlogError) -> None:
+    assert doubted.replica.take(FetchAnswer(error), NOW_MS) is Next.LATER
+    assert (doubted.log.log_end_offset, doubted.log.in_doubt) == (3, True)
+    assert doubted.replica.next_fetch().offset == 0
+
+
+def test_a_log_in_doubt_is_copied_anew(doubted: Harness) -> None:
+    assert doubted.take(batch(0), batch(1), committed=1) is Next.ASK
+    assert not doubted.log.in_doubt
+    doubted.log.flush()
+    assert doubted.replica.next_fetch().offset == 2
+    assert doubted.replica.high_watermark == 1
+
+
+def test_a_log_in_doubt_begins_where_its_leader_does(doubted: Harness) -> None:
+    answer = FetchAnswer(OffsetOutOfRange("gone"), log_start_offset=Offset(2))
+    assert doubted.replica.take(answer, NOW_MS) is Next.ASK
+    assert doubted.replica.next_fetch().offset == doubted.log.log_end_offset == 2
+
+
+def test_a_log_in_doubt_begins_at_its_archive(doubted: Harness) -> None:
+    assert doubted.replica.take(FetchAnswer(OffsetArchived("in the bucket")), NOW_MS) is Next.FROM_ARCHIVE
+    assert doubted.log.log_end_offset == 0

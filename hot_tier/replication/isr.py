@@ -4,9 +4,10 @@ Owns: when they are looked at, and the writes. Leaves to `leadership` who belong
 that is known.
 
 Looked at: partitions whose follower has caught up, at once; all of them when brokers came or went or went silent, and
-every so often for followers that lag. What changes at the same time is written together. A write that is refused is
-decided anew from what the image shows then; one without an answer is proposed again, until the image shows what became
-of it.
+every so often for followers that lag. A broker is silent that is registered and has not asked this one for anything for
+a while, which followers do all the time, with or without records. What changes at the same time is written together. A
+write that is refused is decided anew from what the image shows then; one without an answer is proposed again, until the
+image shows what became of it.
 
 Handed over are logs that take no more writes, and partitions that are stranded here: none of the brokers that would
 have to confirm a record has asked for anything for a while, and they are registered all the same. They can go on
@@ -14,7 +15,7 @@ without us; we cannot without them.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -23,16 +24,18 @@ import structlog
 from hot_tier.cluster import model
 from hot_tier.cluster.elections import resign
 from hot_tier.cluster.image import ClusterImage, ImageChange
-from hot_tier.cluster.store import Compare, MetadataStore, Revision
+from hot_tier.cluster.store import Compare, LeaseId, MetadataStore, Revision
 from hot_tier.cluster.swaps import Swap, swap_states
 from hot_tier.errors import TierlogError
 from hot_tier.ids import NodeId
-from hot_tier.replication.leadership import Leadership
+from hot_tier.replication.leadership import Leadership, Silence
 from hot_tier.replication.partition import Partition, steady_ms
 from hot_tier.replication.settings import ReplicationSettings
 
 CHECK_S: Final = 1.0
 LOOK_S: Final = 0.25
+SILENT_MS: Final = 1_000
+"""At least; it is three times as long as a follower's request may wait."""
 AGAIN_S: Final = 0.05
 
 _log = structlog.get_logger()
@@ -53,6 +56,8 @@ class IsrKeeper:
         self._due: dict[Partition, None] = {}
         self._all_due = False
         self._heard_ms: Mapping[NodeId, int] = {}
+        self._registered_ms: dict[LeaseId, int] = {}
+        """When each registration was first seen: a broker that has just come has not asked yet."""
         self._listening_since_ms = 0
         self._wake = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -64,6 +69,7 @@ class IsrKeeper:
         self._partitions = partitions
         self._heard_ms = heard_ms
         self._listening_since_ms = steady_ms()
+        self._note_registrations()
         self._image.subscribe(self._image_changed)
         self._running = asyncio.get_running_loop().create_task(self._run(), name="in-sync sets")
 
@@ -80,13 +86,18 @@ class IsrKeeper:
 
     def _image_changed(self, change: ImageChange) -> None:
         if change.brokers:
+            self._note_registrations()
             self._all_due = True
             self._wake.set()
+
+    def _note_registrations(self) -> None:
+        now_ms, seen = steady_ms(), self._registered_ms
+        self._registered_ms = {broker.lease: seen.get(broker.lease, now_ms) for broker in self._image.brokers()}
 
     async def _run(self) -> None:
         check_ms = min(CHECK_S * 1000, self._settings.lag_time_max_ms / 2)
         checked_ms = looked_ms = steady_ms()
-        known_silent: Collection[NodeId] = ()
+        known_silent: Set[NodeId] = set()
         while True:
             try:
                 async with asyncio.timeout(LOOK_S):
@@ -98,8 +109,8 @@ class IsrKeeper:
                 # This process stood still, or waited for the store: nobody is judged by that time.
                 self._listening_since_ms = now_ms
             looked_ms = now_ms
-            silent = self._silent(now_ms)
-            if now_ms - checked_ms >= check_ms or not silent.issubset(known_silent):
+            silent = self._silence(now_ms).nodes
+            if now_ms - checked_ms >= check_ms or not silent <= known_silent:
                 checked_ms, self._all_due = now_ms, True
             known_silent = silent
             self._wake.clear()
@@ -116,15 +127,13 @@ class IsrKeeper:
                 self._wake.set()
                 await asyncio.sleep(AGAIN_S)
 
-    def _silent_since_ms(self, now_ms: int) -> int:
-        """Whoever has asked for nothing since then, the time of three requests that wait, is silent."""
-        return now_ms - 3 * self._settings.fetch_wait_max_ms
-
-    def _silent(self, now_ms: int) -> set[NodeId]:
-        since_ms = self._silent_since_ms(now_ms)
+    def _silence(self, now_ms: int) -> Silence:
+        since_ms = now_ms - max(3 * self._settings.fetch_wait_max_ms, SILENT_MS)
         if self._listening_since_ms > since_ms:
-            return set()
-        return {broker.id for broker in self._image.brokers() if self._heard_ms.get(broker.id, 0) < since_ms}
+            return Silence(since_ms, frozenset())
+        registered_ms, heard_ms = self._registered_ms, self._heard_ms
+        here = [broker for broker in self._image.brokers() if registered_ms.get(broker.lease, now_ms) < since_ms]
+        return Silence(since_ms, {broker.id for broker in here if heard_ms.get(broker.id, 0) < since_ms})
 
     async def _propose(self, partitions: Iterable[Partition]) -> bool:
         """False when something is to be looked at again soon."""
@@ -132,22 +141,20 @@ class IsrKeeper:
         brokers = self._image.brokers()
         live = {broker.id: int(broker.epoch) for broker in brokers}
         draining = {broker.id for broker in brokers if broker.draining}
-        silent = self._silent(now_ms)
+        silence = self._silence(now_ms)
         groups: dict[frozenset[NodeId], list[Proposal]] = {}
         resigned: list[Swap] = []
         for partition in partitions:
             leadership = partition.leadership
-            stranded = leadership.is_stranded(
-                self._silent_since_ms(now_ms), silent, live, partition.log.config.min_insync_replicas
-            )
-            if partition.log.failure is not None or stranded:
+            min_in_sync = partition.log.config.min_insync_replicas
+            if partition.log.failure is not None or leadership.is_stranded(silence, live, min_in_sync):
                 successor = resign(leadership.state, leadership.state.leader, live, draining)
                 if successor is not None:
                     resigned.append(Swap(partition.topic.id, partition.tp.partition, successor))
                 continue
             if partition.failure is not None or len(leadership.state.replicas) == 1:
                 continue
-            wanted = leadership.isr_wanted(now_ms, self._settings.lag_time_max_ms, live, draining)
+            wanted = leadership.isr_wanted(now_ms, self._settings.lag_time_max_ms, live, draining, silence, min_in_sync)
             if wanted is None:
                 continue
             swap = Swap(partition.topic.id, partition.tp.partition, replace(leadership.state, isr=wanted))

@@ -23,14 +23,26 @@ What the callers must see to (the simulation in `tests/sim` loses records when o
 - `proposed` comes before the write is sent; then exactly one of `settled`, `refused` and `unanswered`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from hot_tier.cluster.model import PartitionState
 from hot_tier.cluster.store import ABSENT, Revision
 from hot_tier.ids import NO_EPOCH, LeaderEpoch, NodeId, Offset
 from hot_tier.replication.watermark import high_watermark
+
+
+class Silence(NamedTuple):
+    """Who has been registered since then and asked for nothing: it hangs, or the network between us is cut."""
+
+    since_ms: int
+    nodes: Set[NodeId]
+
+
+NOBODY_IS_SILENT: Final = Silence(0, frozenset())
+NOT_ALONE: Final = 2
+"""A leader alone in sync holds the only copy that counts: silence, which may be over soon, is no reason for that."""
 
 
 @dataclass(slots=True)
@@ -121,39 +133,49 @@ class Leadership:
     # Who should be in sync
 
     def isr_wanted(
-        self, now_ms: int, lag_max_ms: int, live: Mapping[NodeId, int], draining: Collection[NodeId] = ()
+        self,
+        now_ms: int,
+        lag_max_ms: int,
+        live: Mapping[NodeId, int],
+        draining: Collection[NodeId] = (),
+        silence: Silence = NOBODY_IS_SILENT,
+        min_in_sync: int = 1,
     ) -> tuple[NodeId, ...] | None:
         """The in-sync set to propose; None when it is right, or while a proposal is out.
 
         `live` has the broker epoch of every registered broker. A member leaves when it is not alive or has not been
-        caught up for `lag_max_ms`. A replica joins when it is alive, not about to stop, keeps up, and holds all that is
-        committed: up to the high watermark, and up to where this epoch began, below which the old leader may have
-        committed. After a proposal without an answer the right set is proposed too, even if it is the one we know: only
-        a later version ends the doubt.
+        caught up for `lag_max_ms`, and a silent one as soon as the others are enough to commit without it. A replica
+        joins when it is alive, heard of, not about to stop, keeps up, and holds all that is committed: up to the high
+        watermark, and up to where this epoch began, below which the old leader may have committed. After a proposal
+        without an answer the right set is proposed too, even if it is the one we know: only a later version ends the
+        doubt.
         """
         if self._out:
             return None
+        silent = self._silent(silence)
         staying = [node for node in self.in_sync if node == self._node or self._stays(node, now_ms, lag_max_ms, live)]
+        heard = [node for node in staying if node == self._node or node not in silent]
+        if len(heard) >= max(min_in_sync, NOT_ALONE):
+            staying = heard
         joining = [
             node
             for node in self._state.replicas
-            if node not in self.in_sync and node not in draining and self._joins(node, now_ms, lag_max_ms, live)
+            if node not in self.in_sync and node not in draining and node not in silent
+            if self._joins(node, now_ms, lag_max_ms, live)
         ]
         wanted = (*staying, *joining)
         return None if wanted == self.in_sync and not self._unanswered else wanted
 
-    def is_stranded(
-        self, since_ms: int, silent: Collection[NodeId], live: Collection[NodeId], min_in_sync: int
-    ) -> bool:
-        """Too few of the in-sync replicas are heard of to commit anything, and the others are enough without us.
-
-        `silent` are those that nothing was heard of since `since_ms`. As they are alive it is the network between us.
-        """
-        if self._since_ms > since_ms:
-            return False
+    def is_stranded(self, silence: Silence, live: Collection[NodeId], min_in_sync: int) -> bool:
+        """Too few of the in-sync replicas are heard of to commit anything, and the others are enough without us."""
+        silent = self._silent(silence)
         others = [node for node in self.in_sync if node != self._node and node in live]
         heard = 1 + sum(node not in silent for node in others)
         return heard < min_in_sync <= len(others)
+
+    def _silent(self, silence: Silence) -> Set[NodeId]:
+        """Who has not asked this leader since it leads may not have heard of it yet."""
+        return frozenset() if self._since_ms > silence.since_ms else silence.nodes
 
     def _stays(self, node: NodeId, now_ms: int, lag_max_ms: int, live: Mapping[NodeId, int]) -> bool:
         follower = self._followers.get(node)

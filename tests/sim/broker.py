@@ -7,10 +7,11 @@ way of `rules`. A broker that restarts is a new `Broker` on the same disk.
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from hot_tier.cluster.elections import Kept, prefer, resign
+from hot_tier.cluster.elections import Kept, prefer
 from hot_tier.cluster.model import NO_NODE, BrokerInfo, PartitionState
 from hot_tier.cluster.store import ABSENT
 from hot_tier.ids import NodeId, Offset
+from hot_tier.replication.leadership import Silence
 from tests.sim import store as keys
 from tests.sim.checker import Checker
 from tests.sim.disk import Disk, Log
@@ -84,6 +85,8 @@ class Broker(Process):
         self.roles: dict[int, Leading | Following] = {}
         self.high_watermarks: dict[int, Offset] = {}
         """As this process knows them, over changes of role."""
+        self.heard_ms: dict[NodeId, int] = {}
+        """When each follower last asked for something."""
         self.registration_epoch = ABSENT
         self.lease = 0
         self.stopping = False
@@ -202,6 +205,10 @@ class Broker(Process):
             self.roles[partition] = role = Following(self, partition, state)
             role.start()
 
+    def silence(self, silent_ms: int) -> Silence:
+        since_ms = self.clock_ms() - silent_ms
+        return Silence(since_ms, {node for node in self.image.live if self.heard_ms.get(node, 0) < since_ms})
+
     # The controller
 
     def _control(self) -> Work:
@@ -237,7 +244,7 @@ class Broker(Process):
             yield self.call(STORE, "transact", Transaction([(key, shown.epoch)], key, marked, shown.lease))
         for _ in range(3):
             for partition, state in tuple(self.image.partitions.items()):
-                changed = resign(state, self.node, self.image.live, self.image.draining)
+                changed = self.rules.resign(state, self.node, self.image.live, self.image.draining)
                 if changed is not None:
                     where = keys.partition_key(partition)
                     yield self.call(STORE, "transact", Transaction([(where, state.version)], where, changed))
@@ -258,6 +265,8 @@ class Broker(Process):
             reply(Failed("not leader", definite=True))
 
     def fetch(self, request: Fetch, reply: Reply) -> None:
+        if self.image.live.get(request.node) == request.broker_epoch:
+            self.heard_ms[request.node] = self.clock_ms()
         role = self.roles.get(request.partition)
         if isinstance(role, Leading):
             role.fetch(request, reply)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 FETCH_WAIT_MS: Final = 150.0
 FETCH_TIMEOUT_MS: Final = 600.0
+SILENT_MS: Final = 450
 
 
 class Produce(NamedTuple):
@@ -240,9 +241,17 @@ class Leading:
     def _keep_in_sync(self) -> Work:
         broker, leadership, key = self.broker, self.leadership, keys.partition_key(self.partition)
         while broker.roles.get(self.partition) is self:
-            live = broker.image.live
-            wanted = leadership.isr_wanted(broker.clock_ms(), broker.settings.lag_max_ms, live, broker.image.draining)
-            if wanted is not None:
+            live, draining, min_in_sync = broker.image.live, broker.image.draining, broker.settings.min_in_sync
+            silence = broker.silence(SILENT_MS)
+            wanted = leadership.isr_wanted(
+                broker.clock_ms(), broker.settings.lag_max_ms, live, draining, silence, min_in_sync
+            )
+            if leadership.is_stranded(silence, live, min_in_sync):
+                successor = broker.rules.resign(leadership.state, broker.node, live, draining)
+                if successor is not None:
+                    version = leadership.state.version
+                    yield broker.call(STORE, "transact", Transaction([(key, version)], key, successor))
+            elif wanted is not None:
                 compares = [(key, leadership.state.version)]
                 if broker.rules.compares_registrations:
                     added = [node for node in wanted if node not in leadership.in_sync]

@@ -15,7 +15,7 @@ from hot_tier.cluster.model import PartitionState
 from hot_tier.ids import LeaderEpoch, NodeId, Offset
 from hot_tier.replication import following
 from hot_tier.replication.following import Append, Decision, FetchAnswer, LogView
-from hot_tier.replication.leadership import History, Leadership, diverging
+from hot_tier.replication.leadership import NOBODY_IS_SILENT, History, Leadership, Silence, diverging
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,9 @@ class Rules:
     elect: Callable[[PartitionState, Collection[NodeId], Collection[NodeId]], PartitionState | None] = elections.elect
     restart: Callable[[PartitionState, NodeId, Collection[NodeId], Kept], PartitionState | None] = elections.restart
     advance: Callable[[PartitionState, Collection[NodeId]], PartitionState | None] = elections.advance_reassignment
+    resign: Callable[[PartitionState, NodeId, Collection[NodeId], Collection[NodeId]], PartitionState | None] = (
+        elections.resign
+    )
     leadership: type[Leadership] = Leadership
     diverging: Callable[[History, LeaderEpoch, Offset, LeaderEpoch], tuple[LeaderEpoch, Offset] | None] = diverging
     decide: Callable[[LogView, FetchAnswer], Decision] = following.decide
@@ -43,6 +46,22 @@ class _GrowthCountsWhenWritten(Leadership):
 class _ShrinkCountsAtOnce(Leadership):
     def _count(self) -> None:
         self._counted = self._may_be_in_sync or self.in_sync
+
+
+class _SilentCountsForNothing(Leadership):
+    def isr_wanted(
+        self,
+        now_ms: int,
+        lag_max_ms: int,
+        live: Mapping[NodeId, int],
+        draining: Collection[NodeId] = (),
+        silence: Silence = NOBODY_IS_SILENT,
+        min_in_sync: int = 1,
+    ) -> tuple[NodeId, ...] | None:
+        heard = [node for node in self._counted if node == self._node or node not in silence.nodes]
+        if len(heard) >= min_in_sync:
+            self._counted = heard
+        return super().isr_wanted(now_ms, lag_max_ms, live, draining, silence, min_in_sync)
 
 
 class _LostAnswerMeansNo(Leadership):
@@ -96,6 +115,13 @@ def _restart_trusting(
     return elections.restart(state, node, live, Kept.ALL)
 
 
+def _resign_in_same_epoch(
+    state: PartitionState, node: NodeId, live: Collection[NodeId], draining: Collection[NodeId]
+) -> PartitionState | None:
+    resigned = elections.resign(state, node, live, draining)
+    return None if resigned is None else replace(resigned, leader_epoch=state.leader_epoch)
+
+
 def _remove_in_same_epoch(state: PartitionState, live: Collection[NodeId]) -> PartitionState | None:
     done = elections.advance_reassignment(state, live)
     kept = done is not None and done.leader == state.leader
@@ -126,6 +152,8 @@ MUTANTS: Final[Mapping[str, Rules]] = MappingProxyType(
         "anyone alive is elected": replace(RULES, elect=_elect_anyone),
         "a restarted leader goes on in its epoch": replace(RULES, restart=_restart_in_same_epoch),
         "a lost disk is trusted": replace(RULES, restart=_restart_trusting),
+        "handing over keeps the epoch": replace(RULES, resign=_resign_in_same_epoch),
+        "a silent follower counts no more before it is written": replace(RULES, leadership=_SilentCountsForNothing),
         "a replica that leaves does not end the epoch": replace(RULES, advance=_remove_in_same_epoch),
         "histories are not compared": replace(RULES, diverging=_never_diverging),
         "a history that parts counts": replace(RULES, counts_diverging=True),

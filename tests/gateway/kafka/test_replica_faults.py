@@ -5,8 +5,10 @@ import asyncio
 import pytest
 
 from hot_tier.cluster import model
+from hot_tier.cluster.model import BrokerInfo
+from hot_tier.cluster.store import Put
 from hot_tier.errors import MetadataAnswerLost, StorageFailure
-from hot_tier.ids import Offset
+from hot_tier.ids import NodeId, Offset
 from hot_tier.replication.partition import steady_ms
 from hot_tier.replication.settings import ReplicationSettings
 from tests.gateway.kafka.members import Member, members
@@ -37,8 +39,9 @@ async def test_a_leader_whose_disk_fails_hands_over(tmp_path):
         await committed(leader, leader.append(b"after"))
 
 
-def cut_off(cluster, lone: int) -> None:
-    """No link between it and the others, in either direction; all of them reach the store."""
+def cut_off(cluster, lone: int):
+    """No link between it and the others, in either direction; all of them reach the store. Returns what heals it."""
+    whole = [(member.fetchers, member.fetchers.connect) for member in cluster.by_node.values()]
 
     def unless_cut(member):
         connect = member.fetchers.connect
@@ -55,6 +58,12 @@ def cut_off(cluster, lone: int) -> None:
         for (leader, _), fetcher in member.fetchers._fetchers.items():
             if lone in (leader, member.node_id):
                 fetcher.lost(TimeoutError("cut"))
+
+    def heal() -> None:
+        for fetchers, connect in whole:
+            fetchers.connect = connect
+
+    return heal
 
 
 PATIENT = ReplicationSettings(lag_time_max_ms=30_000, fetch_wait_max_ms=100)
@@ -79,9 +88,31 @@ async def test_a_leader_stays_where_the_others_are_too_few_without_it(tmp_path):
         await cluster.create(1, 2, **{"min.insync.replicas": "2"})
         await committed(cluster[1], cluster[1].append(b"both"))
         cut_off(cluster, 1)
-        await until(lambda: cluster[1].isr._silent(steady_ms()) >= {2})
+        await until(lambda: cluster[1].isr._silence(steady_ms()).nodes >= {2})
         await asyncio.sleep(0.5)
         assert cluster.state().leader == 1
+
+
+async def test_a_follower_that_does_not_reach_its_leader_holds_nobody_up(tmp_path):
+    async with members(tmp_path, 1, 2, 3, settings=PATIENT) as cluster:
+        await cluster.create(1, 2, 3, partitions=3, **{"min.insync.replicas": "2"})
+        await committed(cluster[1], cluster[1].append(b"all three"))
+        heal = cut_off(cluster, 3)
+        await committed(cluster[1], cluster[1].append(b"two"))
+        await until(lambda: all(set(cluster.state(index).isr) == {1, 2} for index in range(3)))
+        assert cluster.state().leader == 1
+        heal()
+        await until(lambda: all(set(cluster.state(index).isr) == {1, 2, 3} for index in range(3)))
+        assert await cluster[3].bytes() == await cluster[1].bytes()
+
+
+async def test_a_broker_that_has_just_registered_is_not_silent_yet(tmp_path):
+    async with members(tmp_path, 1, settings=PATIENT) as cluster:
+        isr = cluster[1].isr
+        await until(lambda: isr._silence(steady_ms()).nodes)
+        await cluster.write(Put(model.broker_key(NodeId(2)), model.encode(BrokerInfo(NodeId(2), "h", 1, lease=7))))
+        assert 2 not in isr._silence(steady_ms()).nodes
+        await until(lambda: 2 in isr._silence(steady_ms()).nodes)
 
 
 async def test_a_follower_whose_disk_fails_leaves_the_in_sync_set(tmp_path):

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from hot_tier.cluster.model import PartitionState
 from hot_tier.cluster.store import Revision
 from hot_tier.ids import LeaderEpoch, NodeId, Offset
-from hot_tier.replication.leadership import Leadership
+from hot_tier.replication.leadership import Leadership, Silence
 
 A, B, C, D = (NodeId(node) for node in range(4))
 LAG_MS = 1_000
@@ -55,14 +55,38 @@ def test_a_stranger_counts_for_nothing() -> None:
     assert leadership.isr_wanted(0, LAG_MS, {**LIVE, D: 1}) is None
 
 
+def silence(*nodes: NodeId, since_ms: int = 1) -> Silence:
+    return Silence(since_ms, {A, *nodes})  # nobody asks itself
+
+
 def test_a_leader_that_hears_too_few_is_stranded_where_the_others_are_enough() -> None:
     leadership = leading((A, B, C))
-    assert leadership.is_stranded(1, {B, C}, LIVE, 2)
-    assert not leadership.is_stranded(-1, {B, C}, LIVE, 2), "it has just begun to lead"
-    assert not leadership.is_stranded(1, {B}, LIVE, 2), "two can commit"
-    assert not leadership.is_stranded(1, {B, C}, LIVE, 1), "it can commit alone, once they are out of sync"
-    assert not leadership.is_stranded(1, {B, C}, {A: 1, B: 1}, 2), "one of them is dead, the other not enough"
-    assert not leading((A, B)).is_stranded(1, {B}, LIVE, 2)
+    assert leadership.is_stranded(silence(B, C), LIVE, 2)
+    assert not leadership.is_stranded(silence(B, C, since_ms=-1), LIVE, 2), "it has just begun to lead"
+    assert not leadership.is_stranded(silence(B), LIVE, 2), "two can commit"
+    assert not leadership.is_stranded(silence(B, C), LIVE, 1), "it can commit alone, once they are out of sync"
+    assert not leadership.is_stranded(silence(B, C), {A: 1, B: 1}, 2), "one of them is dead, the other not enough"
+    assert not leading((A, B)).is_stranded(silence(B), LIVE, 2)
+
+
+def test_a_silent_member_leaves_where_the_others_are_enough_to_commit() -> None:
+    def wanted(leadership: Leadership, silence: Silence, min_in_sync: int) -> tuple[NodeId, ...] | None:
+        return leadership.isr_wanted(2, LAG_MS, LIVE, silence=silence, min_in_sync=min_in_sync)
+
+    assert wanted(leading((A, B, C)), silence(B), 2) == (A, C)
+    assert wanted(leading((A, B, C)), silence(B, since_ms=-1), 2) is None, "it has just begun to lead"
+    assert wanted(leading((A, B, C)), silence(B), 3) is None, "nothing could be committed without it"
+    assert wanted(leading((A, B, C)), silence(B, C), 2) is None
+    assert wanted(leading((A, B, C)), silence(B), 1) == (A, C)
+    assert wanted(leading((A, B, C)), silence(B, C), 1) is None, "nobody is left alone with the records so soon"
+    assert wanted(leading((A, B)), silence(B), 1) is None
+
+
+def test_a_silent_replica_does_not_join() -> None:
+    leadership = leading((A, B))
+    fetch(leadership, C, 0, 0)
+    assert leadership.isr_wanted(0, LAG_MS, LIVE, silence=silence(C), min_in_sync=2) is None
+    assert leadership.isr_wanted(0, LAG_MS, LIVE) == (A, B, C)
 
 
 def test_a_growth_counts_before_it_is_written_and_a_shrink_after() -> None:

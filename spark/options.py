@@ -30,6 +30,8 @@ from hot_tier.errors import SettingsError
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+_LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999, as far as Python's dates go. Microseconds given for milliseconds lie behind it."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _KNOWN: Final = frozenset(
@@ -116,14 +118,14 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         topics=topics,
         starting=_position(given, "startingOffsets", LATEST if streaming else EARLIEST, topics),
         ending=_position(given, "endingOffsets", LATEST, topics),
-        from_ms=_number(given, "startingTimestamp", 0),
-        to_ms=_number(given, "endingTimestamp", 0),
+        from_ms=_time(given, "startingTimestamp"),
+        to_ms=_time(given, "endingTimestamp"),
         fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
         include_headers=_boolean(given, "includeHeaders", True),
         min_partitions=_number(given, "minPartitions", 1),
         max_offsets_per_trigger=_number(given, "maxOffsetsPerTrigger", 1),
         gateway=gateway.rstrip("/") if gateway and include_hot else None,
-        as_of_ms=_number(given, "asOf", 0),
+        as_of_ms=_time(given, "asOf"),
         reader=reader,  # type: ignore[arg-type]
     )
 
@@ -176,6 +178,15 @@ def _number(given: Mapping[str, str], name: str, least: int) -> int | None:
         return None
     if not re.fullmatch(r"\d{1,18}", text) or int(text) < least:
         raise SettingsError(f"{name} cannot be {text!r}", hint=f"it is a whole number from {least} up")
+    return int(text)
+
+
+def _time(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d{1,15}", text) or int(text) > _LAST_MS:
+        raise SettingsError(f"{name} cannot be {text!r}", hint="it is milliseconds since 1970, before the year 10000")
     return int(text)
 
 

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -200,20 +201,27 @@ async def _snapshots(store: RetryingStore, life: ArchivedTopic, options: ReadOpt
 
 
 async def _load_as_of(store: RetryingStore, layout: PartitionLayout, options: ReadOptions) -> Snapshot | None:
-    """The snapshot that was the newest at that time; they are listed newest first."""
+    """The greatest version that was published by then; they are listed greatest first.
+
+    Their times rise within a leader epoch. From one to the next they may not: another broker has another clock.
+    """
     assert options.as_of_ms is not None
-    keys = [info.key async for info in store.list(layout.manifest_folder)]
-    low, high = 0, len(keys)
+    listed = [layout.parse_manifest(info.key) async for info in store.list(layout.manifest_folder)]
     chosen: Snapshot | None = None
     oldest = None
-    while low < high:
-        middle = (low + high) // 2
-        snapshot = await load(store, layout, keys[middle])
-        oldest = snapshot.published_ms
-        if snapshot.published_ms <= options.as_of_ms:
-            chosen, high = snapshot, middle
-        else:
-            low = middle + 1
+    for _, epoch in groupby(filter(None, listed), lambda version: version.leader_epoch):
+        versions = list(epoch)
+        low, high = 0, len(versions)
+        while low < high:
+            middle = (low + high) // 2
+            snapshot = await load(store, layout, layout.manifest(versions[middle]))
+            oldest = snapshot.published_ms
+            if snapshot.published_ms <= options.as_of_ms:
+                chosen, high = snapshot, middle
+            else:
+                low = middle + 1
+        if chosen is not None:
+            break
     if chosen is None and options.fail_on_data_loss:
         raise OffsetOutOfRange(
             f"no manifest is left of asOf={options.as_of_ms}: the oldest is of {oldest}",

@@ -18,7 +18,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -190,7 +190,7 @@ def _archived_end(each: Range) -> int:
 
 
 def _moment(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
 
 
 def _python_frame(spark: SparkSession, given: Mapping[str, str], plan: Plan) -> DataFrame:

@@ -170,7 +170,9 @@ class ManifestWriter:
         current = self.current
         same_epoch = current.version.leader_epoch == self._leader_epoch
         version = Version(self._leader_epoch, current.version.sequence + 1 if same_epoch else 0)
-        new = dataclasses.replace(changed, version=version, nonce=uuid.uuid4().hex, published_ms=now_ms)
+        # Of one epoch the versions are searched by time.
+        published_ms = max(now_ms, current.published_ms) if same_epoch else now_ms
+        new = dataclasses.replace(changed, version=version, nonce=uuid.uuid4().hex, published_ms=published_ms)
         invariants.check(new, current)
         key = self._layout.manifest(version)
         if not await self._store.put_if_absent(key, write_snapshot(new)):

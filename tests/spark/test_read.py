@@ -69,6 +69,8 @@ def test_times(spark: SparkSession, archive: Archive, reader: str) -> None:
     wanted = [row for row in archive.rows if begin <= row[3] < end]
     assert len(wanted) == 1000
     assert rows_of(frame) == wanted
+    late = tierlog_read(spark, archive.bucket, TOPIC, reader=reader, endingTimestamp=253402300799999)
+    assert late.count() == len(archive.rows)
 
 
 def test_segments_outside_the_range_are_not_opened(archive: Archive) -> None:

@@ -3,16 +3,22 @@
 import threading
 import time
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from pyspark.sql import SparkSession
 
+from cold_tier.layout import PartitionLayout
+from cold_tier.manifest.writer import ManifestWriter
+from cold_tier.objects.open import StoreSettings, open_store
 from cold_tier.pins import place
 from hot_tier.errors import OffsetOutOfRange
+from hot_tier.ids import LeaderEpoch, Offset, PartitionId
 from offloader.settings import OffloadSettings
 from spark.options import read_options
 from spark.plan import Plan, plan_read
 from spark.source import tierlog_read
+from tests.cold_tier.manifest.test_manifest import run
 from tests.offloader.harness import SMALL, TOPIC, Archived, archived_node
 from tests.spark.conftest import Archive
 from tests.spark.topics import create, send
@@ -83,6 +89,24 @@ async def test_as_of(tmp_path: Path) -> None:
         with pytest.raises(OffsetOutOfRange, match="segments of that time are deleted"):
             plan(node, asOf=str(then))
         assert plan(node, asOf=str(then), failOnDataLoss="false").files == []
+
+
+async def test_as_of_with_clocks_that_go_back(tmp_path: Path) -> None:
+    """Leader 1 has the right time, leader 2 is ahead, leader 3 right again; then the clock of 3 is set back."""
+    layout = PartitionLayout(TOPIC, UUID(int=1), PartitionId(0))
+    store = open_store(StoreSettings(bucket=f"file://{tmp_path}"))
+    published = [(1, 10), (1, 20), (2, 1030), (2, 1040), (2, 1050), (3, 60), (3, 70), (3, 15)]
+    writer = None
+    for number, (epoch, now_ms) in enumerate(published):
+        if writer is None or writer.current.version.leader_epoch != epoch:
+            writer = await ManifestWriter.open(store, layout, LeaderEpoch(epoch), Offset(0), now_ms)
+        await writer.append(run(10 * number, 10 * number + 10, 10), now_ms)
+
+    def end(as_of: int) -> int:
+        asked = {"bucket": f"file://{tmp_path}", "subscribe": TOPIC, "asOf": str(as_of)}
+        return plan_read(read_options(asked, streaming=False)).ranges[0].end
+
+    assert [end(as_of) for as_of in (10, 20, 59, 60, 69, 70, 2000)] == [10, 20, 20, 60, 60, 80, 80]
 
 
 async def test_a_pinned_past_stays_readable(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
 - `partition_log`: appending, reading, settings of one log; `stored_log`: what it has on disk and what is synced
 - `reading`: offset or time → bytes; `segments`, `segment`, `index`: where they are
 - `flusher`, `flush_job`: group commit; `recovery_points`: how far each log was synced
-- `recovery`, `scan`: after a stop that was not clean; `state`: after a clean one
+- `recovery`, `scan`: after a stop that was not clean; `doubts`: what was missing then; `state`: after a clean one
 - `producers`, `producer_snapshots`: idempotence; `epochs`: leader epochs; `sealed_text`: small text files
 - `config`: topic settings; `retention`, `compaction`: decisions
 - `compactor`, `compaction_swap`, `key_table`: compaction at work

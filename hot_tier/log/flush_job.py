@@ -1,9 +1,10 @@
 """One round of syncing a log: what must be on the disk before its records may count as durable, and in which order.
 
-    1. leader-epochs and producer snapshots: the history that the batches belong to
-    2. the log files, sealed ones first
-    3. the index files of sealed segments: a seal says that its log is whole, so it comes after it
-    4. the directories, so that new names are there too
+    1. of a log that is new here: the recovery point is gone that an earlier one of the same partition had
+    2. leader-epochs and producer snapshots: the history that the batches belong to
+    3. the log files, sealed ones first
+    4. the index files of sealed segments: a seal says that its log is whole, so it comes after it
+    5. the directories, so that new names are there too
 
 The loop prepares a job and settles it; a thread runs it. An error is kept for the loop: after a failed sync the
 kernel may have dropped the pages, so a second try would succeed without having written them. It is never retried.
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 
 from hot_tier.log import files, names
 from hot_tier.log.files import OpenFile
-from hot_tier.log.recovery_points import RecoveryPoint
+from hot_tier.log.recovery_points import RecoveryPoint, RecoveryPoints
 from hot_tier.log.segment import Segment
 
 
@@ -28,6 +29,7 @@ class FlushJob:
     replaced: list[tuple[str, bytes]] = field(default_factory=list)
     written: list[tuple[str, bytes]] = field(default_factory=list)
     directories: list[str] = field(default_factory=list)
+    points: RecoveryPoints | None = None
     done: bool = False
     settled: bool = False
     error: Exception | None = None
@@ -45,6 +47,8 @@ class FlushJob:
             self.done = True
 
     def _sync(self) -> None:
+        if self.points is not None:
+            self.points.sync_removals()
         for path, content in self.written:
             files.write_synced(path, content)
         for path, content in self.replaced:

@@ -10,6 +10,7 @@ regularly and in small steps, so that thousands of logs never hold up the loop.
 import asyncio
 import fcntl
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -90,6 +91,8 @@ class LogManager:
                 self.flusher.request(log)
         await self.flusher.close()
         loop = asyncio.get_running_loop()
+        doomed = self.disk.take_doomed(sys.maxsize)
+        await asyncio.gather(*(loop.run_in_executor(self._workers, remove, path) for path in doomed))
         states = {
             **self._found,
             **{key: log.state() for key, log in self._logs.items() if log.log_end_offset or log.segment_count},

@@ -2,11 +2,13 @@
 
 One slot of 64 bytes per partition, rewritten in place after every sync: one write to the page cache, which costs
 about a microsecond. The file itself is synced every `checkpoint_ms`, so after a power loss a slot may be older
-than the truth, never newer. A slot that does not match its CRC counts as missing, and the log is then checked
-from its first unsealed segment on. `docs/formats/recovery-points.md`.
+than the truth, never newer: the slot of a partition that was removed is gone for certain before the partition, if it
+comes back, counts anything as synced. A slot that does not match its CRC counts as missing, and the log is then
+checked from its first unsealed segment on. `docs/formats/recovery-points.md`.
 """
 
 import os
+import threading
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -44,6 +46,8 @@ class RecoveryPoints:
         self._slots: dict[Key, int] = {}
         self._free: list[int] = []
         self._unsynced = False
+        self._removed = False
+        self._syncing = threading.Lock()
         self.loaded: dict[Key, RecoveryPoint] = {}
         """What the file said when it was opened."""
         with open(path, "rb") as file:
@@ -91,17 +95,24 @@ class RecoveryPoints:
         if at is not None:
             os.pwrite(self._fd, _EMPTY, at)
             self._free.append(at)
-            self._unsynced = True
+            self._unsynced = self._removed = True
 
     def remove_topic(self, topic_id: TopicId) -> None:
         for key in [key for key in self._slots if key[0] == topic_id]:
             self.remove(key)
 
     def sync(self) -> None:
-        """Any thread may call it."""
-        if self._unsynced:
-            self._unsynced = False
-            sync_data(self._fd)
+        """All that was put or removed until now is on the disk. Any thread may call it."""
+        with self._syncing:
+            if self._unsynced:
+                self._unsynced = self._removed = False
+                sync_data(self._fd)
+
+    def sync_removals(self) -> None:
+        with self._syncing:
+            removed = self._removed
+        if removed:
+            self.sync()
 
     def close(self) -> None:
         self.sync()

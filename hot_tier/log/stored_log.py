@@ -20,7 +20,7 @@ from hot_tier.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from hot_tier.log import names
 from hot_tier.log.compaction_swap import Swap
 from hot_tier.log.config import TopicConfig
-from hot_tier.log.disk import Disk
+from hot_tier.log.disk import Disk, remove
 from hot_tier.log.epochs import LeaderEpochs
 from hot_tier.log.files import replace_synced, sync_directory
 from hot_tier.log.flush_job import FlushJob
@@ -205,6 +205,7 @@ class StoredLog:
         if self._new_directories:
             parent = os.path.dirname(self.directory)
             job.directories = [self._disk.logs_directory, parent]
+            job.points = self._disk.recovery_points
         if self._directory_changed or self._epochs_changed or self._snapshots:
             job.directories.append(self.directory)
         if self._epochs_changed:
@@ -305,14 +306,17 @@ class StoredLog:
 
     def reset_to(self, offset: int, now_ms: int) -> None:
         """Forgets everything and goes on, empty, at `offset`. What was known of epochs and producers ends where the
-        records did; what the leader wrote since is not in it."""
+        records did; what the leader wrote since is not in it. It goes before them: recovery finds it again in records
+        that are there, and would take it for true where none are."""
         self.log_start_offset = Offset(offset)
         os.makedirs(self.directory, exist_ok=True)
         self._write_log_start()
-        self._cut(None, list(self._segments))
-        self.epochs = LeaderEpochs()
+        self.flush()
+        remove(os.path.join(self.directory, names.LEADER_EPOCHS))
         for at in snapshot_offsets(self.directory):
             os.unlink(snapshot_path(self.directory, at))
+        self._cut(None, list(self._segments))
+        self.epochs = LeaderEpochs()
         self._after_cut(self._add_segment(offset), now_ms)
         self.trust()
 

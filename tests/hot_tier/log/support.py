@@ -2,8 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 from uuid import UUID
+
+import pytest
 
 from hot_tier.ids import PartitionId, TopicPartition
 from hot_tier.log.config import TopicConfig
@@ -91,3 +94,31 @@ def recover(data_dir: str, directory: str, config: TopicConfig) -> tuple[Partiti
     recovered = recovery.look()
     recovery.repair()
     return PartitionLog(disk, TP, TOPIC_ID, config, recovered.state), recovered
+
+
+class Killed(BaseException):
+    """Nothing of this process happens any more."""
+
+
+class Kill:
+    """The process is killed before it changes anything on the disk for the `step`th time."""
+
+    def __init__(self, step: int, patch: pytest.MonkeyPatch) -> None:
+        self.steps_left = step
+        for name in ("ftruncate", "unlink", "rename", "replace", "pwrite", "mkdir"):
+            patch.setattr(os, name, self._counted(getattr(os, name)))
+        opened = os.open
+        patch.setattr(
+            os,
+            "open",
+            lambda path, flags, *mode: (self._counted(opened) if flags & os.O_CREAT else opened)(path, flags, *mode),
+        )
+
+    def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def change(*arguments: Any) -> Any:
+            if self.steps_left == 0:
+                raise Killed
+            self.steps_left -= 1
+            return function(*arguments)
+
+        return change

@@ -4,7 +4,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,39 +12,11 @@ from hot_tier.log.config import TopicConfig
 from hot_tier.log.doubts import Doubts
 from hot_tier.log.manager import LogManager
 from hot_tier.log.settings import LogSettings
-from tests.hot_tier.log.support import NOW, TOPIC_ID, append, batch
+from tests.hot_tier.log.support import NOW, TOPIC_ID, Kill, Killed, append, batch
 
 SETTINGS = LogSettings(min_free_bytes=0)
 CONFIG = TopicConfig(segment_bytes=1024, index_interval_bytes=200)
 KEY = (TOPIC_ID, 0)
-
-
-class Killed(Exception):
-    """Nothing of this process happens any more."""
-
-
-class Kill:
-    """The process is killed before it changes anything on the disk for the `step`th time."""
-
-    def __init__(self, step: int, patch: pytest.MonkeyPatch) -> None:
-        self.steps_left = step
-        for name in ("ftruncate", "unlink", "rename", "replace", "pwrite", "mkdir"):
-            patch.setattr(os, name, self._counted(getattr(os, name)))
-        opened = os.open
-        patch.setattr(
-            os,
-            "open",
-            lambda path, flags, *mode: (self._counted(opened) if flags & os.O_CREAT else opened)(path, flags, *mode),
-        )
-
-    def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def change(*arguments: Any) -> Any:
-            if self.steps_left == 0:
-                raise Killed
-            self.steps_left -= 1
-            return function(*arguments)
-
-        return change
 
 
 async def opened(path: Path) -> LogManager:

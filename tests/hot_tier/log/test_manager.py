@@ -1,6 +1,7 @@
 import asyncio
 import errno
 import os
+import random
 import shutil
 import threading
 import time
@@ -15,6 +16,7 @@ from hot_tier.log.config import TopicConfig
 from hot_tier.log.manager import LogManager, wall_clock_ms
 from hot_tier.log.settings import LogSettings
 from hot_tier.record.records import decode_records
+from tests.hot_tier.log.power_loss import PowerLoss
 from tests.hot_tier.log.support import NOW, TOPIC_ID, append, batch
 from tests.support.waiting import until
 
@@ -267,3 +269,44 @@ async def test_a_partition_may_come_and_go_faster_than_its_bytes(tmp_path: Path)
         free.set()
         await manager.close()
     assert [name for name in os.listdir(manager.disk.logs_directory) if name.endswith(".deleted")] == []
+
+
+async def test_a_clean_stop_leaves_no_deleted_files(tmp_path: Path) -> None:
+    """The next start opens no log directory: nobody would find them."""
+    manager = await opened(tmp_path)
+    log = manager.log("orders", TOPIC_ID, 0, TopicConfig(segment_bytes=1024, retention_bytes=0))
+    for _ in range(5):
+        append(log, batch(b"x" * 900))
+    manager.flusher.request(log)
+    await manager.flusher.drain()
+    manager.tick(NOW)
+    assert len(list(Path(log.directory).glob("*.deleted"))) == 4
+    await manager.close()
+    assert not list(Path(log.directory).glob("*.deleted"))
+
+
+async def test_a_partition_that_comes_back_is_not_measured_by_its_last_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    disk = PowerLoss(str(tmp_path / "run"), monkeypatch)
+    manager = await opened(tmp_path / "run")
+    for records in (50, 3):
+        log = manager.log("orders", TOPIC_ID, 0, TopicConfig())
+        for _ in range(records):
+            append(log, batch(b"x"))
+        manager.flusher.request(log)
+        await manager.flusher.drain()
+        if records == 50:
+            manager.disk.recovery_points.sync()
+            manager.delete_partition("orders", TOPIC_ID, 0)
+    for seed in range(10):
+        disk.crash(str(tmp_path / str(seed)), random.Random(seed))
+    disk.close()
+    monkeypatch.undo()
+    await manager.close()
+    for seed in range(10):
+        found = await opened(tmp_path / str(seed))
+        assert found.disk.doubts.damaged == set()
+        assert found.log("orders", TOPIC_ID, 0, TopicConfig()).log_end_offset == 3
+        await found.close()

@@ -8,7 +8,18 @@ from hot_tier.errors import OffsetOutOfRange, OutOfOrderSequence, ProducerFenced
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.record.batch import iter_headers, read_header
-from tests.hot_tier.log.support import NOW, append, batch, open_log, read_all, read_bytes, release
+from tests.hot_tier.log.support import (
+    NOW,
+    Kill,
+    Killed,
+    append,
+    batch,
+    open_log,
+    read_all,
+    read_bytes,
+    release,
+    reopen_after_kill,
+)
 
 SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=200)
 
@@ -179,3 +190,29 @@ def test_files_are_synced_before_the_flushed_offset_moves(log: PartitionLog) -> 
     log.flush()
     assert (log.flushed_offset, log.needs_flush) == (2, False)
     assert "leader-epochs" in os.listdir(log.directory)
+
+
+def test_a_kill_anywhere_in_a_new_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves epochs and producers of records that are there, and of no others."""
+    step, survived = 0, False
+    while not survived:
+        log = open_log(tmp_path / str(step), SMALL)
+        for number in range(10):
+            append(log, batch(b"x" * 500, producer=1, epoch=0, sequence=number), epoch=1 + number // 5)
+        log.flush()
+        with monkeypatch.context() as patch:
+            kill = Kill(step, patch)
+            try:
+                log.reset_to(40, NOW)
+            except Killed:
+                pass
+            survived = kill.steps_left > 0
+        log, recovered = reopen_after_kill(log)
+        assert recovered.damaged == []
+        known = log.epochs.latest, [producer.last_sequence for producer in log.describe_producers()]
+        last = int(log.log_end_offset) - 1
+        expected = (1 if last < 5 else 2, [last]) if log.size_bytes else (-1, [])
+        assert known == expected, f"killed before change {step}"
+        release(log)
+        step += 1
+    assert (log.log_end_offset, log.size_bytes) == (40, 0)

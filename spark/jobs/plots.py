@@ -16,6 +16,8 @@ _BAD: Final = "#c0392b"
 _PLAIN: Final = "#31688e"
 _MOST_ROWS: Final = 60
 _MOST_LINES: Final = 12
+_YEAR_3000_MS: Final = 32_503_680_000_000
+"""Matplotlib's dates end with the year 9999, margins included, and one mistaken time would squeeze the rest."""
 
 
 def plot_audit(report: "AuditReport", path: str) -> None:
@@ -50,9 +52,11 @@ def plot_stats(report: "StatsReport", path: str) -> None:
     """Four pictures: rows per hour, rows per partition, the most frequent keys, and the wait for the archive."""
     figure, (hours, partitions, keys, waits) = _figure(2, 2, height=8)
     for topic in report.topics[:_MOST_LINES]:
-        times = [datetime.fromtimestamp(each.hour_ms / 1000, UTC) for each in topic.hours]
-        hours.plot(times, [each.rows for each in topic.hours], marker=".", label=topic.topic)
-    hours.set_title("rows per hour")
+        dated = [each for each in topic.hours if each.hour_ms < _YEAR_3000_MS]
+        times = [datetime.fromtimestamp(each.hour_ms / 1000, UTC) for each in dated]
+        hours.plot(times, [each.rows for each in dated], marker=".", label=topic.topic)
+    cut = any(each.hour_ms >= _YEAR_3000_MS for topic in report.topics for each in topic.hours)
+    hours.set_title(f"rows per hour{', before the year 3000' if cut else ''}")
     if report.topics:
         hours.legend(fontsize=8)
     hours.tick_params(axis="x", labelrotation=30)

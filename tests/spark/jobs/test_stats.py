@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.jobs.stats import TopicStats, main, stats
+from spark.jobs.plots import plot_stats
+from spark.jobs.stats import HourVolume, StatsReport, TopicStats, main, stats
 from tests.spark.conftest import TOPIC, Archive
 from tests.spark.jobs.buckets import newest
 from tests.spark.topics import START_MS, STEP_MS
@@ -57,6 +58,16 @@ def test_latency_is_from_timestamp_to_archive(topic: TopicStats, archive: Archiv
     assert latency.max_ms == waits[-1]
     assert waits[int(len(waits) * 0.48)] <= latency.p50_ms <= waits[int(len(waits) * 0.52)]
     assert latency.p50_ms <= latency.p90_ms <= latency.p99_ms <= latency.max_ms
+
+
+def test_hours_that_no_date_can_name_are_left_out_of_the_plot(tmp_path: Path) -> None:
+    plot = tmp_path / "stats.png"
+    year_9999, beyond = 253_402_300_799_999 // HOUR_MS * HOUR_MS, 1_772_323_200_000_000
+    for late in (year_9999, beyond):
+        hours = [HourVolume(START_MS, 5, 50), HourVolume(late, 1, 10)]
+        plot_stats(StatsReport("file:///b", [TopicStats("orders", hours=hours)]), str(plot))
+        assert plot.read_bytes().startswith(b"\x89PNG")
+        plot.unlink()
 
 
 def test_the_command(spark: SparkSession, archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

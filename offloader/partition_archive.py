@@ -316,7 +316,7 @@ class PartitionArchive:
         snapshot = self.writer.current
         self._catalog.put(snapshot)
         if snapshot.log_start_offset > self.partition.log.log_start_offset:
-            self.partition.log.delete_records_before(snapshot.log_start_offset)
+            self.partition.start_at(snapshot.log_start_offset)
 
     async def _record_archived(self) -> None:
         """Metadata learns how far the archive reaches, which is what followers may drop, and what is under way."""

@@ -187,9 +187,13 @@ class Partition(ReadablePartition):
                 where=str(self.tp),
                 hint=f"the high watermark is {self.high_watermark}",
             )
-        self.log.delete_records_before(target)
-        self._tell_followers()
+        self.start_at(target)
         return self.log.log_start_offset
+
+    def start_at(self, offset: Offset) -> None:
+        """The log starts here, for followers too. The caller knows that everything below is committed."""
+        self.log.delete_records_before(offset)
+        self._tell_followers()
 
     def close(self, reason: TierlogError) -> None:
         """Answer everyone who waits with `reason`; nothing is appended here any more."""

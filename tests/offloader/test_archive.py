@@ -83,11 +83,14 @@ async def test_total_retention_expires_then_deletes_after_the_grace(tmp_path: Pa
         node.clock.now_ms += HOUR + HOUR // 2
         await node.produce(50)
         node.clock.now_ms += HOUR
+        log = node.partition.log
+        told: list[int] = []
+        node.partition.add_follower(lambda: told.append(log.log_start_offset))
         await node.settle()
         await node.offloader.round()
         snapshot = node.catalog.get(node.layout).snapshot
-        log = node.partition.log
         assert 0 < snapshot.log_start_offset == log.log_start_offset <= 50
+        assert told[-1:] == [log.log_start_offset], "followers hear of it at once"
         assert old & set(await node.keys("topic=orders/")) == old, "readers in flight still find their objects"
         node.clock.now_ms += 600_001
         await node.offloader.round()

@@ -46,15 +46,19 @@ class EtcdStore:
         assert prefix.endswith("/") and prefix.isascii()
         self._prefix = prefix
         self._client = EtcdClient(endpoints, tls, user, password)
+        self._renewals = EtcdClient(endpoints, tls, user, password)
+        """With a connection of their own, which a renewal without an answer ends. A broker that sends and hears nothing
+        would renew its lease once more on every connection there is, and be replaced so much later."""
         self._watches: set[EtcdWatch] = set()
 
     async def open(self) -> None:
         """MetadataUnavailable when no endpoint answers."""
         await self._client.open()
+        await self._renewals.open()
         try:
             await self._client.call("/v3/kv/range", wire.count_body(self._prefix), wire.read_revision)
         except BaseException:
-            await self._client.close()
+            await self.close()
             raise
 
     async def get(self, key: str) -> KeyValue | None:
@@ -97,7 +101,7 @@ class EtcdStore:
         return await self._client.call("/v3/lease/grant", {"TTL": str(seconds)}, wire.read_lease)
 
     async def keep_alive(self, lease: LeaseId) -> bool:
-        return await self._client.call("/v3/lease/keepalive", {"ID": str(lease)}, wire.read_kept_alive)
+        return await self._renewals.call("/v3/lease/keepalive", {"ID": str(lease)}, wire.read_kept_alive)
 
     async def revoke_lease(self, lease: LeaseId) -> None:
         try:
@@ -107,6 +111,7 @@ class EtcdStore:
 
     async def close(self) -> None:
         await self._client.close()
+        await self._renewals.close()
         for watch in tuple(self._watches):
             watch.close()
 

@@ -11,7 +11,7 @@ from hot_tier.cluster import etcd, etcd_client
 from hot_tier.cluster.etcd import EtcdStore
 from hot_tier.cluster.store import ABSENT, Compare, Event, MetadataStore, Put, Revision
 from hot_tier.errors import MetadataAnswerLost, MetadataCompacted, MetadataUnavailable
-from tests.support.etcd import EtcdCluster, etcd_cluster
+from tests.support.etcd import EtcdCluster, Member, etcd_cluster
 from tests.support.faulty_s3 import Act, Fault, FaultyS3, faulty
 from tests.support.waiting import until
 
@@ -339,6 +339,60 @@ async def test_what_may_be_repeated_is(proxied: tuple[EtcdCluster, FaultyS3]) ->
         await store.revoke_lease(lease)
         assert not await store.keep_alive(lease)
         assert proxy.met >= 4
+
+
+class OneWay:
+    """Between a client and etcd. Once it is `deaf`, what the client sends arrives and nothing comes back."""
+
+    def __init__(self, member: Member) -> None:
+        self.deaf = False
+        self.renewals = 0
+        """Since then."""
+        self._member = member
+        self._relays: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> str:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        return "http://{}:{}".format(*self._server.sockets[0].getsockname())
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for relay in self._relays:
+            relay.cancel()
+        await asyncio.gather(*self._relays, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.deaf:  # its first packet arrives, and the answer to that does not
+            writer.transport.abort()
+            return
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._member.port)
+        for source, target, back in ((reader, there_writer, False), (there_reader, writer, True)):
+            self._relays.add(asyncio.ensure_future(self._relay(source, target, back)))
+
+    async def _relay(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, back: bool) -> None:
+        try:
+            while data := await source.read(1 << 16):
+                if not (back and self.deaf):
+                    target.write(data)
+                    self.renewals += self.deaf and b"/lease/keepalive" in data
+        finally:
+            target.close()
+
+
+async def test_a_lease_is_renewed_once_more_by_a_client_that_hears_nothing(
+    one: EtcdCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etcd_client, "OPERATION_S", 2.0)
+    monkeypatch.setattr(etcd_client, "SILENCE_S", 0.3)
+    between = OneWay(one.members[0])
+    async with between as endpoint, opened(endpoint) as store:
+        lease = await store.grant_lease(60_000)
+        await asyncio.gather(*(store.get("a") for _ in range(5)))
+        assert await store.keep_alive(lease)
+        between.deaf = True
+        with pytest.raises(MetadataUnavailable):
+            await store.keep_alive(lease)
+        assert between.renewals == 1
 
 
 @pytest.mark.usefixtures("impatient")

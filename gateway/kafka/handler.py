@@ -51,7 +51,8 @@ class Overtakable(asyncio.Future[Any]):
 
 
 class CloseConnection(Exception):
-    """Raised by a handler when closing is the only answer that the protocol has (an error with acks=0)."""
+    """Raised by a handler when closing is the only answer that the protocol has: to an error with acks=0, or without a
+    broker to name."""
 
 
 HandlerFunction = Callable[[Any, RequestContext], Any | Awaitable[Any] | None]

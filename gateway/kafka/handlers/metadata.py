@@ -4,6 +4,8 @@ Clients ask the moment they lose a leader, which is before anybody can have been
 a second later. So an answer that names other brokers is held back for the moment it takes to notice here too that one
 is gone, and then until its successor is known. For the same client's sake a broker that has just gone stays in the list
 for a while: it drops what it has for a partition's new leader when the old one leaves the list in the same answer.
+And no answer is without brokers, as that of one that has started and is not registered yet would be: librdkafka forgets
+whom an answer leaves out, and once it knows nobody it asks nobody, for good.
 
 Also where topics come from that nobody made: a producer that asks for an unknown topic gets one, if both the
 settings and the request allow it. Then the answer waits until the topic is there.
@@ -14,7 +16,7 @@ from collections.abc import Awaitable, Iterable, Iterator
 from typing import Final
 
 from gateway.kafka.errors import ErrorCode, error_code
-from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.handler import CloseConnection, Handler, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.metadata import (
     MetadataRequest,
@@ -42,7 +44,8 @@ CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
-    if any(state.leader != context.node.node_id for state in _asked_states(request, context.node)):
+    node = context.node
+    if not node.image.brokers() or any(state.leader != node.node_id for state in _asked_states(request, node)):
         return _after_election(request, context)
     return _answer(request, context)
 
@@ -52,7 +55,7 @@ async def _after_election(request: MetadataRequest, context: RequestContext) -> 
     await asyncio.sleep(NOTICE_S)
     try:
         async with asyncio.timeout(ELECTION_WAIT_S):
-            await node.image.wait_for(lambda: not _election_expected(request, node))
+            await node.image.wait_for(lambda: bool(node.image.brokers()) and not _election_expected(request, node))
     except TimeoutError:
         pass
     answer = _answer(request, context)
@@ -122,11 +125,11 @@ def _response(
     request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
     image = context.node.image
+    brokers = (*image.brokers(), *image.lately_gone())
+    if not brokers:
+        raise CloseConnection
     return MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(broker.id, broker.host, broker.port, broker.rack)
-            for broker in (*image.brokers(), *image.lately_gone())
-        ],
+        brokers=[MetadataResponseBroker(broker.id, broker.host, broker.port, broker.rack) for broker in brokers],
         cluster_id=context.node.cluster_id,
         controller_id=image.controller,
         topics=topics,

@@ -200,3 +200,29 @@ async def test_a_broker_that_has_just_gone_is_still_listed(node):
         answer = await wire.ask(ask("t"), 12)
         assert [broker.node_id for broker in answer.brokers] == [0, other]
         assert answer.topics[0].partitions[0].offline_replicas == [other]
+
+
+async def nobody_registered(node, monkeypatch) -> None:
+    """As a broker sees it that has just started, before it registers."""
+    monkeypatch.setattr("hot_tier.cluster.image.REMEMBER_GONE_S", 0)
+    await node.node.image.reached(await node.node.store.transact([], [Delete(model.broker_key(NodeId(0)))]))
+
+
+@pytest.mark.parametrize("names", [("t",), ()])
+async def test_an_answer_waits_until_there_is_a_broker_to_name(node, monkeypatch, names):
+    await node.node.admin.create_topic("t", 1)
+    await nobody_registered(node, monkeypatch)
+    async with node.connect() as wire:
+        asked = asyncio.ensure_future(wire.ask(ask(*names), 12))
+        await until(lambda: node.node.image._waiters)
+        back = BrokerInfo(NodeId(0), node.host, node.port)
+        await node.node.store.transact([], [Put(model.broker_key(back.id), model.encode(back))])
+        assert [broker.node_id for broker in (await asked).brokers] == [0]
+
+
+async def test_without_any_broker_there_is_no_answer(node, monkeypatch):
+    await node.node.admin.create_topic("t", 1)
+    await nobody_registered(node, monkeypatch)
+    async with node.connect() as wire:
+        with pytest.raises(asyncio.IncompleteReadError):
+            await wire.ask(ask("t"), 12)

@@ -219,6 +219,8 @@ class Fetcher:
     def refused(self, number: int, error: TierlogError) -> None:
         self._answered = number
         if number <= self._refused_until:
+            if self._due:  # all were named before this answer came, and waited for it
+                self._send_soon()
             return
         _log.info("followed broker refuses", broker=self._leader, error=str(error))
         self._refused_until = self._sent

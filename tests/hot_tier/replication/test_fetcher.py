@@ -13,7 +13,7 @@ from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo, PartitionState
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.store import Put
-from hot_tier.errors import OffsetArchived, OffsetOutOfRange
+from hot_tier.errors import OffsetArchived, OffsetOutOfRange, StaleBrokerEpoch
 from hot_tier.ids import LeaderEpoch, Offset
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.partition_log import PartitionLog
@@ -128,6 +128,20 @@ async def test_a_refused_position_is_told_again(followed: Followed) -> None:
     first = await followed.link.told(followed.replica.key, 0)
     followed.answer(first, FetchAnswer(OffsetOutOfRange("gone"), log_start_offset=Offset(40)))
     await followed.link.told(followed.replica.key, 40)
+
+
+async def test_every_position_is_told_again_when_the_last_refusal_comes_late(followed: Followed) -> None:
+    key = followed.replica.key
+    first = await followed.link.told(key, 0)
+    followed.answer(first, records(0))
+    await until(lambda: len(followed.link.requests) > first)
+    followed.log.flush()
+    last = await followed.link.told(key, 1)
+    (fetcher,) = followed.fetchers._fetchers.values()
+    followed.link.listener.refused(last - 1, StaleBrokerEpoch("not registered"))
+    await until(lambda: key in fetcher._due)
+    followed.link.listener.refused(last, StaleBrokerEpoch("not registered"))
+    await until(lambda: any(key in each for each in followed.link.requests[last:]))
 
 
 async def test_an_archive_that_the_disk_did_not_let_begin_is_tried_again(

@@ -22,7 +22,7 @@ from hot_tier.log.compaction_swap import Swap
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk, remove
 from hot_tier.log.epochs import LeaderEpochs
-from hot_tier.log.files import replace_synced, sync_directory
+from hot_tier.log.files import replace_synced, sync_directory, write_synced
 from hot_tier.log.flush_job import FlushJob
 from hot_tier.log.index import Seal, SparseIndex
 from hot_tier.log.producer_snapshots import restore_producers, snapshot_offsets, snapshot_path
@@ -323,17 +323,18 @@ class StoredLog:
     def start_from_archive(
         self, start_offset: int, end_offset: int, epochs: list[tuple[int, int]], producers: ProducerState
     ) -> None:
-        """Forgets everything and goes on, empty, at `end_offset`, where the archive ends. Waits for the disk."""
+        """Forgets everything and goes on, empty, at `end_offset`, where the archive ends. What is known of its history
+        is there before the segment that goes on from it. Waits for the disk."""
         os.makedirs(self.directory, exist_ok=True)
         self.log_start_offset = Offset(start_offset)
         self._write_log_start(synced=True)
         if len(self._segments):
             self._cut(None, list(self._segments))
-        self.log_end_offset = self.flushed_offset = Offset(end_offset)
         self.epochs = LeaderEpochs(epochs)
         self.producers = producers
-        self._snapshots.append((end_offset, producers.write(end_offset)))
-        self._epochs_changed = True
+        replace_synced(os.path.join(self.directory, names.LEADER_EPOCHS), self.epochs.write())
+        write_synced(snapshot_path(self.directory, end_offset), producers.write(end_offset))
+        self.log_end_offset = self.flushed_offset = Offset(end_offset)
         self._roll_at_ms = self._roll_time(self._add_segment(end_offset))
         self.flush()
 

@@ -1,5 +1,5 @@
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -7,6 +7,7 @@ import pytest
 from hot_tier.errors import OffsetOutOfRange, OutOfOrderSequence, ProducerFenced
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.partition_log import PartitionLog
+from hot_tier.log.producers import ProducerState
 from hot_tier.record.batch import iter_headers, read_header
 from tests.hot_tier.log.support import (
     NOW,
@@ -194,6 +195,33 @@ def test_files_are_synced_before_the_flushed_offset_moves(log: PartitionLog) -> 
 
 def test_a_kill_anywhere_in_a_new_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It leaves epochs and producers of records that are there, and of no others."""
+    for step, log in enumerate(killed_everywhere(tmp_path, monkeypatch, lambda log: log.reset_to(40, NOW))):
+        last = int(log.log_end_offset) - 1
+        expected = (1 if last < 5 else 2, [last]) if log.size_bytes else (-1, [])
+        assert known(log) == expected, f"killed before change {step}"
+    assert (log.log_end_offset, log.size_bytes) == (40, 0)
+
+
+def test_a_kill_anywhere_in_a_beginning_at_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it ends at the archive's end it knows what the archive knows; else its leader sends it there again."""
+    archived = ProducerState()
+    archived.wrote(1, 0, 39, 39, 39, 0, NOW)
+
+    def begin(log: PartitionLog) -> None:
+        log.start_from_archive(3, 40, [(1, 3), (7, 20)], archived)
+
+    for step, log in enumerate(killed_everywhere(tmp_path, monkeypatch, begin)):
+        if log.log_end_offset == 40:
+            assert known(log) == (7, [39]), f"killed before change {step}"
+        else:
+            assert log.log_end_offset <= 10
+    assert log.log_end_offset == 40
+
+
+def killed_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[PartitionLog], None]
+) -> Iterator[PartitionLog]:
+    """A log of ten records in two epochs, changed, killed before each step of that in turn, and recovered."""
     step, survived = 0, False
     while not survived:
         log = open_log(tmp_path / str(step), SMALL)
@@ -203,16 +231,16 @@ def test_a_kill_anywhere_in_a_new_beginning(tmp_path: Path, monkeypatch: pytest.
         with monkeypatch.context() as patch:
             kill = Kill(step, patch)
             try:
-                log.reset_to(40, NOW)
+                change(log)
             except Killed:
                 pass
             survived = kill.steps_left > 0
         log, recovered = reopen_after_kill(log)
         assert recovered.damaged == []
-        known = log.epochs.latest, [producer.last_sequence for producer in log.describe_producers()]
-        last = int(log.log_end_offset) - 1
-        expected = (1 if last < 5 else 2, [last]) if log.size_bytes else (-1, [])
-        assert known == expected, f"killed before change {step}"
+        yield log
         release(log)
         step += 1
-    assert (log.log_end_offset, log.size_bytes) == (40, 0)
+
+
+def known(log: PartitionLog) -> tuple[int, list[int]]:
+    return log.epochs.latest, [producer.last_sequence for producer in log.describe_producers()]

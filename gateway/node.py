@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gateway.kafka.handlers.fetch_sessions import FetchSessions
 from gateway.kafka.handlers.replica_sessions import ReplicaSessions
-from gateway.off_loop import ON_LOOP_BYTES
+from gateway.off_loop import COMPRESS_ON_LOOP_BYTES, ON_LOOP_BYTES
 from hot_tier.cluster.moves import PartitionMoves
 from hot_tier.record.validate import BatchLimits
 
@@ -74,6 +74,12 @@ class Node:
             timestamp_before_max_ms=config.message_timestamp_before_max_ms,
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         )
-        quick = replace(limits, max_decompressed_bytes=min(limits.max_decompressed_bytes, ON_LOOP_BYTES))
+        compressed_anew = config.compression_type != "producer"
+        most = COMPRESS_ON_LOOP_BYTES if compressed_anew else ON_LOOP_BYTES
+        quick = replace(
+            limits,
+            max_bytes=min(limits.max_bytes, most) if compressed_anew else limits.max_bytes,
+            max_decompressed_bytes=min(limits.max_decompressed_bytes, most),
+        )
         self._limits[partition.tp.topic] = (config, limits, quick)
         return quick if on_loop else limits

@@ -4,9 +4,9 @@ Everything up to the append happens before this returns, in the order requests c
 the receive buffer, and a pipelining producer relies on the order. Only the acknowledgement may come later: with
 acks=all the answer waits until every batch is committed, or says which were not in time.
 
-Checking a batch that is large once decompressed would hold up everybody else. Such a one is copied and checked in a
-thread, and the connection's next request waits for the whole answer, so that the order stays. What is not compressed is
-checked in less time than a copy takes.
+Checking a batch that is large once decompressed would hold up everybody else, and so would compressing it anew. Such a
+one is copied, checked and compressed in a thread, and the connection's next request waits for the whole answer, so that
+the order stays. What is not compressed, and stays so, is checked in less time than a copy takes.
 """
 
 import asyncio
@@ -42,8 +42,10 @@ from hot_tier.errors import (
     UnsupportedBatch,
 )
 from hot_tier.ids import PartitionId, TopicPartition
+from hot_tier.log.config import TopicConfig
+from hot_tier.log.partition_log import recompressed
 from hot_tier.record.batch import BatchHeader, read_header
-from hot_tier.record.validate import validate_produced
+from hot_tier.record.validate import BatchLimits, validate_produced
 from hot_tier.replication.partition import Partition
 
 NO_ERROR: Final = 0
@@ -114,15 +116,22 @@ async def _after_large(
             try:
                 partition, records = _writable(topic, data, context)
                 limits = context.node.batch_limits(partition)
-                header = await asyncio.to_thread(validate_produced, records, limits, now_ms)
+                config = partition.log.config
+                batch, header = await asyncio.to_thread(_prepare, records, limits, now_ms, config)
                 partition, _ = _writable(topic, data, context)  # another broker may lead it by now
-                answers[position] = _append(partition, records, header, request.acks, now_ms, commits, context)
+                answers[position] = _append(partition, batch, header, request.acks, now_ms, commits, context)
             except Exception as error:
                 answers[position] = _refused(topic, data, error, request.acks, context)
     finally:
         buffers.receiving_bytes -= size
     answer = _answer(response, commits, request, context)
     return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+def _prepare(
+    records: memoryview, limits: BatchLimits, now_ms: int, config: TopicConfig
+) -> tuple[memoryview | bytearray, BatchHeader]:
+    return recompressed(records, validate_produced(records, limits, now_ms), config)
 
 
 def _answer(
@@ -161,7 +170,7 @@ def _check(partition: Partition, records: memoryview, now_ms: int, context: Requ
 
 def _append(
     partition: Partition,
-    records: memoryview,
+    records: memoryview | bytearray,
     header: BatchHeader,
     acks: int,
     now_ms: int,

@@ -17,7 +17,9 @@ from gateway.kafka.protocol.messages.produce import (
 )
 from hot_tier.cluster.quotas import QuotaAlteration
 from hot_tier.errors import StorageFailure
-from hot_tier.record.compression import Codec
+from hot_tier.log import partition_log
+from hot_tier.record.batch import iter_headers
+from hot_tier.record.compression import Codec, compress
 from hot_tier.record.records import decode_records
 from hot_tier.record.validate import validate_produced
 from tests.gateway.kafka.batches import TIME_MS, batch, patched
@@ -295,6 +297,31 @@ async def test_a_large_batch_beyond_what_may_be_decompressed(tmp_path):
         await running.node.admin.create_topic("t", 1)
         answer = await wire.ask(produce((0, large())), 9)
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+async def test_much_is_compressed_anew_in_a_thread(topic, monkeypatch):
+    threads = []
+
+    def compressing(*args):
+        threads.append(threading.current_thread() is threading.main_thread())
+        return compress(*args)
+
+    monkeypatch.setattr(partition_log, "compress", compressing)
+    await topic.node.admin.create_topic("packed", 1, config={"compression.type": "gzip"})
+    log = topic.node.partitions.get("packed", 0).log
+    sent = [batch(b"small"), batch(*[bytes(1000)] * 500), large(), batch(b"last")]
+    async with topic.connect() as wire:
+        for each in sent:
+            answer = await wire.ask(produce((0, each), topic="packed"), 9)
+            assert answer.responses[0].partition_responses[0].error_code == 0
+        await topic.node.admin.create_topic("small", 1, config={"compression.type": "gzip", "max.message.bytes": "100"})
+        answer = await wire.ask(produce((0, batch(bytes(200))), topic="small"), 9)
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert threads == [True, False, False, True]
+    assert log.log_end_offset == 512
+    fetched = await topic.node.reader.read(topic.node.partitions.get("packed", 0), 0, 1 << 20, 0)
+    assert [header.codec for _, header in iter_headers(fetched.records)] == [Codec.GZIP] * 4
+    assert [len(record.value) for record in decode_records(fetched.records)] == [5, *[1000] * 500, *[1 << 20] * 10, 4]
 
 
 async def test_a_leadership_that_ends_while_a_large_batch_is_checked(topic, gate):

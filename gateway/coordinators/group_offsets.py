@@ -8,7 +8,7 @@ waits for them: a client that goes away changes nothing.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gateway.coordinators.errors import (
     CoordinatorNotAvailable,
@@ -32,6 +32,9 @@ from gateway.coordinators.shard import GroupEntry, Shard
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.errors import TierlogError, UnknownPartition, UnknownTopic
 from hot_tier.ids import TopicPartition
+
+COMMIT_WAIT_S: Final = 5.0
+"""As Kafka. The member's heartbeats wait behind the answer on its connection, and its session ends without them."""
 
 Results = dict[TopicPartition, TierlogError | None]
 
@@ -83,7 +86,11 @@ class GroupOffsets:
         }
         if accepted:
             shard.groups[group_id] = entry
-            failure = await self._write_commits(entry, accepted)
+            try:
+                async with asyncio.timeout(COMMIT_WAIT_S):
+                    failure = await self._write_commits(entry, accepted)
+            except TimeoutError:
+                failure = CoordinatorNotAvailable("the offsets are written, but not on all replicas in sync yet")
             if failure is not None:
                 results.update(dict.fromkeys(accepted, refusal_of(failure)(str(failure), where=group_id)))
         return results

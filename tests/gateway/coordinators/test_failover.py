@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 import uvloop
 
-from gateway.coordinators.errors import CoordinatorLoading, NotCoordinator
+from gateway.coordinators.errors import CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
 from gateway.coordinators.groups.states import State
 from gateway.coordinators.offsets_topic.keys import OffsetKey, write_key
 from gateway.coordinators.offsets_topic.partitioning import OFFSETS_TOPIC, partition_of
@@ -110,3 +110,13 @@ async def test_a_commit_under_way_when_the_leadership_goes(node):
     await change(node, epoch=1, leader=OTHER)
     with pytest.raises(NotCoordinator):
         await committing
+
+
+async def test_a_commit_is_answered_also_while_nothing_can_be_committed(node, monkeypatch):
+    monkeypatch.setattr("gateway.coordinators.group_offsets.COMMIT_WAIT_S", 0.05)
+    await change(node, isr=(NODE_ID, OTHER), replicas=(NODE_ID, OTHER))
+    with pytest.raises(CoordinatorNotAvailable):
+        await asyncio.wait_for(node.groups.commit_offsets("g", {tp(0): (7, "")}), 10)
+    assert node.groups.fetch_offsets("g")[tp(0)].offset == 3
+    await change(node, isr=(NODE_ID,))
+    await until(lambda: node.groups.fetch_offsets("g")[tp(0)].offset == 7)

@@ -168,7 +168,11 @@ members = st.builds(MemberSnapshot, names, st.none() | names, names, names, numb
 
 
 @given(
-    st.lists(members, max_size=4, unique_by=(lambda m: m.member_id, lambda m: m.instance_id or m.member_id + "!")),
+    st.lists(
+        members,
+        max_size=4,
+        unique_by=(lambda m: m.member_id, lambda m: (m.instance_id, m.member_id if m.instance_id is None else "")),
+    ),
     names,
     numbers,
     longs,

@@ -8,7 +8,6 @@ The work is CPU, and runs in the offloader's worker process.
 """
 
 import mmap
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -61,7 +60,10 @@ def write_segment(
     *,
     zstd_level: int,
 ) -> WrittenSegment:
-    """Write `chunks`, each of which becomes a row group, to the file `path`; `described` goes into its metadata."""
+    """Write `chunks`, each of which becomes a row group, to the file `path`; `described` goes into its metadata.
+
+    The file is not synced: it is there to be uploaded, and what is stored then is compared with the checksum.
+    """
     groups: list[_Rows] = []
     with pq.ParquetWriter(
         path,
@@ -96,7 +98,6 @@ def write_segment(
         with memoryview(mapped) as data:
             index = _index(data, groups, base_offset, end_offset, epochs, producers)
             checksum = crc32c(data)
-        os.fsync(file.fileno())
     return WrittenSegment(
         index,
         sum(group.rows for group in index.row_groups),

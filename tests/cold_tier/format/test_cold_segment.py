@@ -1,6 +1,7 @@
 """A sealed segment to Parquet and index and back: every byte of every record, and no damage believed."""
 
 import dataclasses
+import os
 import random
 from pathlib import Path
 
@@ -90,6 +91,15 @@ def test_parquet_readers_see_the_columns_of_sparks_kafka_source(tmp_path: Path) 
     assert offset.compression == "ZSTD" and "DELTA_BINARY_PACKED" in offset.encodings
     assert table.schema.field("value").metadata[b"PARQUET:field_id"] == b"5"
     assert offset.has_offset_index and offset.has_column_index and offset.statistics.max == 42
+
+
+def test_a_file_that_will_be_uploaded_is_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hold up the syncs of producers, for a file that a power cut may take."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    log, end = log_of([([NewRecord(timestamp=1, key=None, value=b"v", headers=())], 0)])
+    archive(tmp_path / "s.parquet", log, 0, end)
+    assert not synced
 
 
 def test_a_segment_without_rows_still_covers_its_offsets(tmp_path: Path) -> None:

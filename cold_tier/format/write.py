@@ -94,10 +94,13 @@ def write_segment(
         writer.add_key_value_metadata(
             {f"tierlog.{name}": value for name, value in {"format": str(FORMAT_VERSION), **described}.items()}
         )
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        with memoryview(mapped) as data:
-            index = _index(data, groups, base_offset, end_offset, epochs, producers)
-            checksum = crc32c(data)
+    with (
+        open(path, "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as data,
+    ):
+        index = _index(data, groups, base_offset, end_offset, epochs, producers)
+        checksum = crc32c(data)
     return WrittenSegment(
         index,
         sum(group.rows for group in index.row_groups),

@@ -5,7 +5,8 @@ set: that needs its registration.
 
 - `give_up`, before its logs are opened, by what the stop was like and whether the data directory is the one it had.
   Where it alone held the committed records of a partition, and they are not here, nothing is changed: DataLost.
-- `disown`, once recovery has looked at the logs, for those that were damaged or cut.
+- `disown`, once recovery has looked at the logs, for those that were damaged or cut (`hot_tier.log.doubts`). A damaged
+  one is copied anew when its leader answers, and kept until then.
 """
 
 from collections.abc import Collection

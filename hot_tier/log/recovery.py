@@ -144,7 +144,7 @@ class Recovery:
             if base_offset > self._point.segment_base and not self._sealed(base_offset):
                 self._drop([base_offset])
                 return False
-            self._lost(segments[-1], base_offset)
+            self._lost(segments[-1], base_offset, f"the log goes on at offset {base_offset}, a file is missing")
         seal = self._sealed(base_offset)
         if seal is not None:
             self._add_sealed(seal, next_base)
@@ -252,10 +252,14 @@ class Recovery:
             self._result.cut_bytes += file_bytes - rest.position
             self._unsynced[segment.path] = rest.position
 
-    def _lost(self, before: Segment, base_offset: int) -> None:
-        """Segments between `before` and `base_offset` are missing: readers must hear of it, not jump over it."""
-        self._damage(before, before.size, f"the log goes on at offset {base_offset}, a file is missing")
-        before.end_offset = base_offset
+    def _lost(self, before: Segment, end_offset: int, what: str) -> None:
+        """What is between `before` and `end_offset` is missing: readers must hear of it, not jump over it."""
+        self._damage(before, before.size, what)
+        if before.sealed:
+            before.end_offset = end_offset
+        else:
+            # So its seal will say, and the next recovery finds the file shorter than that.
+            before.found(before.size + 1, end_offset)
 
     def _drop(self, bases: list[int]) -> None:
         for base_offset in bases:
@@ -271,8 +275,7 @@ class Recovery:
         if segments:
             last = segments[-1]
             if last.end_offset < self._point.offset:
-                self._damage(last, last.size, f"everything up to offset {self._point.offset} had been synced")
-                last.end_offset = self._point.offset
+                self._lost(last, self._point.offset, f"everything up to offset {self._point.offset} had been synced")
         elif self._point.offset > self._state.start_offset:
             self._result.damaged.append(self._directory)
             self._result.empty = True

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hot_tier.errors import DiskFull, StorageFailure
+from hot_tier.errors import CorruptLog, DiskFull, StorageFailure
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.partition_log import PartitionLog
-from tests.hot_tier.log.support import append, batch, open_log, read_all, release, reopen_after_kill
+from hot_tier.record.records import Record, decode_records
+from tests.hot_tier.log.support import append, batch, open_log, read_all, read_bytes, release, reopen_after_kill
 
 
 def fail(monkeypatch: pytest.MonkeyPatch, name: str, code: int, *, written: int = 0) -> None:
@@ -153,3 +154,34 @@ def test_a_read_error_is_a_storage_failure(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(StorageFailure):
             log.read_now(slice_)
     release(log)
+
+
+@pytest.mark.parametrize("lost", ["what was in a file", "the last file"])
+def test_a_hole_is_known_after_every_recovery(tmp_path: Path, lost: str) -> None:
+    """The files around it are put in order by the first; nobody may jump over it after the second."""
+    log = open_log(tmp_path, TopicConfig(segment_bytes=1024))
+    for _ in range(5):
+        append(log, batch(b"x" * 900))
+    log.flush()
+    paths = [Path(segment.path) for segment in log.segments()]
+    if lost == "what was in a file":
+        paths[2].with_suffix(".index").unlink()
+        os.truncate(paths[2], 0)
+        missing = 2
+    else:
+        paths[3].with_suffix(".index").unlink()
+        paths[4].unlink()
+        missing = 4
+    for _ in range(3):
+        log, recovered = reopen_after_kill(log)
+        assert len(recovered.damaged) == 1
+        assert [record.offset for record in read_all_up_to(log, missing)] == list(range(missing))
+        with pytest.raises(CorruptLog):
+            read_bytes(log, missing)
+        append(log, batch(b"after"))
+        log.flush()
+    release(log)
+
+
+def read_all_up_to(log: PartitionLog, end_offset: int) -> list[Record]:
+    return [record for at in range(end_offset) for record in decode_records(read_bytes(log, at, max_bytes=1))]

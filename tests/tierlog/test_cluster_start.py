@@ -1,11 +1,14 @@
 """Starts of a cluster's member that do not come to their end: what they found out is not lost with them."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hot_tier.errors import MetadataUnavailable
+from hot_tier.log.manager import LogManager
+from hot_tier.log.settings import LogSettings
 from tests.support.members import Members, members
 from tests.support.waiting import until
 
@@ -38,6 +41,28 @@ async def test_a_start_that_fails_after_recovery_leaves_the_damage_known(
                 await cluster.start(2)
         await cluster.start(2)
         image = cluster[1].broker.node.image
+        await until(lambda: len(image.partition_states(image.topic("torn"))[0].isr) == 2)
+        assert [each.read_bytes() for each in log_files(cluster, 2)] == [whole]
+
+
+async def test_a_process_that_is_killed_after_recovery_leaves_the_loss_known(tmp_path: Path) -> None:
+    """Recovery makes an empty log where the lost one ended: the next one finds a log that begins there."""
+    async with members(tmp_path, 2) as cluster:
+        await cluster.make_topic("torn", partitions=1, replicas=2)
+        for _ in range(20):
+            sent = await cluster[1].post("/api/v1/topics/torn/messages", data=b"x" * 1_000)
+            assert sent.status == 200, sent
+        image = cluster[1].broker.node.image
+        await until(lambda: len(image.partition_states(image.topic("torn"))[0].isr) == 2)
+        await cluster.stop(2)
+        (tmp_path / "2" / "clean-shutdown").unlink()
+        (lost,) = log_files(cluster, 2)
+        whole = lost.read_bytes()
+        lost.unlink()
+        killed = LogManager(str(tmp_path / "2"), LogSettings(min_free_bytes=0))
+        await killed.open(background=False)
+        os.close(killed._lock_fd)
+        await cluster.start(2)
         await until(lambda: len(image.partition_states(image.topic("torn"))[0].isr) == 2)
         assert [each.read_bytes() for each in log_files(cluster, 2)] == [whole]
 

@@ -3,6 +3,7 @@
 A port in use, or a directory that another broker runs on, is found before anything is touched.
 """
 
+import errno
 import fcntl
 import os
 import socket
@@ -11,6 +12,11 @@ from typing import IO, Final
 from hot_tier.errors import SettingsError, StorageFailure
 
 LOCK_FILE: Final = "broker.lock"
+_NEXT: Final = {
+    errno.EADDRINUSE: "stop what uses it",
+    errno.EADDRNOTAVAIL: "use an address of this machine",
+    errno.EACCES: "use a port from 1024 up",
+}
 
 
 def lock_directory(data_dir: str) -> IO[str]:
@@ -52,7 +58,7 @@ def bind(host: str, port: int, section: str) -> socket.socket:
         raise SettingsError(
             f"cannot listen on {host}:{port}: {os.strerror(error.errno) if error.errno else error}",
             where=f"{section}.host, {section}.port",
-            hint=f"stop what uses it, or choose another with --{section} HOST:PORT",
+            hint=f"{_NEXT.get(error.errno or 0, 'check the address')}, or choose another with --{section} HOST:PORT",
         ) from None
     listener.setblocking(False)
     return listener

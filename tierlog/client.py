@@ -134,11 +134,10 @@ class Client:
 
     def _unreachable(self, error: Exception) -> ServerUnreachable:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return ServerUnreachable(
-            f"no node answers: {reason}",
-            where=self.server,
-            hint="start one with `tierlog serve`, or name another with --server or TIERLOG_SERVER",
-        )
+        hint = "start one with `tierlog serve`, or name another with --server or TIERLOG_SERVER"
+        if isinstance(error, http.client.HTTPException | ConnectionResetError):
+            hint = "something listens there: is it a node's HTTP address, by default port 8080, and not that for Kafka?"
+        return ServerUnreachable(f"no node answers: {reason}", where=self.server, hint=hint)
 
     def _document(self, response: http.client.HTTPResponse) -> Any:
         try:

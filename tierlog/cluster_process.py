@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Final, Self
 from urllib.parse import quote
 
+from cold_tier.objects.open import StoreSettings
 from hot_tier.errors import SettingsError, TierlogError
 from tierlog.process import ServeFailed, ServeProcess, end_with_parent
 
@@ -237,6 +238,7 @@ def _plan(directory: Path, brokers: int | None, bucket: str | None, usual_ports:
     ports = _Ports(usual_ports)
     plan = _read_plan(path) if path.exists() else None
     if plan is None:
+        StoreSettings(bucket=bucket or "")  # Before it is written down.
         etcd, peer = ports.take(ETCD_PORT), ports.take(ETCD_PORT + 1)
         plan = Plan(etcd, peer, bucket or f"file://{quote(str(directory / 'bucket'))}")
     elif bucket is not None and bucket != plan.bucket:

@@ -192,7 +192,8 @@ def test_status_for_people(run: Any, bucket: str) -> None:
 
 def test_what_does_not_exist(run: Any, bucket: str, tmp_path: Path) -> None:
     run("archive", "status", "absent", code=3)
-    run("archive", "status", "absent", "--bucket", bucket, code=3)
+    ran = run("archive", "status", "absent", "--bucket", bucket, code=3)
+    assert "once its first segment is archived" in ran.err
     run("archive", "verify", "absent", "--bucket", bucket, code=3)
     run("archive", "verify", "absent", code=3)
     run("archive", "restore", "--topic", "absent", code=3)

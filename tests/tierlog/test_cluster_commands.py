@@ -157,6 +157,12 @@ def test_without_etcd_it_says_what_to_install(tmp_path: Path, monkeypatch: pytes
     assert "no etcd on PATH" in ran.err and "apt install etcd-server" in ran.err
 
 
+def test_a_bucket_that_is_none_is_not_remembered(tmp_path: Path) -> None:
+    ran = tierlog("cluster", "up", "--data-dir", str(tmp_path), "--bucket", "nonsense", code=2)
+    assert "'nonsense'" in ran.err and "file:///" in ran.err
+    assert not (tmp_path / "cluster.json").exists()
+
+
 def test_what_a_directory_holds_is_not_changed_by_accident(tmp_path: Path) -> None:
     LocalCluster(tmp_path, 3, "file:///tmp/one", usual_ports=False)
     ran = tierlog("cluster", "up", "--data-dir", str(tmp_path), "--bucket", "file:///tmp/two", code=2)

@@ -99,7 +99,7 @@ def test_a_bad_server_address(server: str) -> None:
 def test_something_else_answers(service: ServeProcess) -> None:
     ran = tierlog("topic", "list", "--server", f"http://{service.kafka}", code=None)
     assert ran.code in (2, 5)
-    assert service.kafka in ran.err
+    assert service.kafka in ran.err and "HTTP address" in ran.err
 
 
 # Topics
@@ -123,9 +123,12 @@ def test_the_life_of_a_topic(run) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_refusals_have_their_own_codes(run, topic: str) -> None:  # type: ignore[no-untyped-def]
-    assert "already exists" in run("topic", "create", topic, code=4).err
-    assert "a/b" in run("topic", "create", "a/b", code=2).err
-    assert "a whole number" in run("topic", "create", "x", "--config", "retention.ms=soon", code=2).err
+    exists = run("topic", "create", topic, code=4).err
+    assert "already exists" in exists and "tierlog topic alter NAME" in exists
+    bad_name = run("topic", "create", "a/b", code=2).err
+    assert "a/b" in bad_name and "settings" not in bad_name
+    bad_value = run("topic", "create", "x", "--config", "retention.ms=soon", code=2).err
+    assert "a whole number" in bad_value and "what settings there are" in bad_value
     assert "nothing to change" in run("topic", "alter", topic, code=2).err
     assert "NAME=VALUE" in run("topic", "create", "x", "--config", "retention.ms", code=2).err
     run("topic", "delete", "not-there", code=3)
@@ -286,6 +289,10 @@ def test_bad_input_says_where(run, topic: str) -> None:  # type: ignore[no-untyp
     assert "no key separator" in run("produce", topic, "--key-separator", ":", stdin="x\n", code=2).err
     assert "there is no partition 9" in run("consume", topic, "--partition", "9", code=3).err
     assert "is not a time" in run("consume", topic, "--from", "yesterday", code=2).err
+    for command in ("consume", "replay"):
+        assert "--to is before --from" in run(command, topic, "--from", "-1h", "--to", "-2h", code=2).err
+    assert "`tierlog topic describe NAME`" in run("consume", topic, "--offset", "99", code=4).err
+    assert '{"key": ' in run("produce", topic, "--input", "json", stdin="{\n", code=2).err
     assert "contradict" in run("consume", topic, "--offset", "1", "--group", "g", code=2).err
     run("produce", "no-such-topic", stdin="x\n", code=3)
     assert "tierlog topic create NAME" in run("consume", "no-such-topic", code=3).err
@@ -293,7 +300,7 @@ def test_bad_input_says_where(run, topic: str) -> None:  # type: ignore[no-untyp
 
 def test_a_record_that_is_too_large(run, topic: str) -> None:  # type: ignore[no-untyped-def]
     ran = run("produce", topic, stdin="x" * 2_000_000, code=2)
-    assert "max.message.bytes" in ran.err
+    assert "tierlog topic alter NAME --config max.message.bytes=" in ran.err
 
 
 def test_a_place_that_cannot_be_written(run, topic: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -301,6 +308,10 @@ def test_a_place_that_cannot_be_written(run, topic: str, tmp_path: Path) -> None
     assert f"{state}.tmp: No such file or directory" in run("replay", topic, "--state", str(state), code=1).err
     error = json.loads(run("replay", topic, "--state", str(state), "--json", code=1).err)
     assert error["exit_code"] == 1
+    ran = run("replay", topic, "-o", str(tmp_path / "absent" / "out"), code=1)
+    assert "No such file or directory" in ran.err and "make the folder first" in ran.err
+    (tmp_path / "out").touch()
+    assert "must not exist yet" in run("replay", topic, "-o", str(tmp_path / "out"), code=1).err
 
 
 def test_a_partition_whose_leader_does_not_answer_has_no_known_end() -> None:

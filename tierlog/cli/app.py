@@ -73,7 +73,10 @@ HINTS = {
     "unknown-partition": "`tierlog topic describe NAME` shows the partitions",
     "unknown-group": "`tierlog group list` shows the groups",
     "unknown-broker": "`tierlog cluster status` shows the brokers",
-    "bad-document": "`tierlog topic describe NAME --json` shows what settings there are",
+    "topic-exists": "`tierlog topic describe NAME` shows it, `tierlog topic alter NAME` changes it",
+    "message-too-large": "send less, or `tierlog topic alter NAME --config max.message.bytes=BYTES`",
+    "offset-out-of-range": "`tierlog topic describe NAME` shows the offsets there are",
+    "bad-setting": "`tierlog topic describe NAME --json` shows what settings there are",
     "group-not-empty": "stop its consumers first; `tierlog group describe NAME` shows them",
 }
 """What to do next where the node's own hint is for callers of its HTTP API."""
@@ -87,7 +90,8 @@ def run(arguments: Sequence[str]) -> int:
     except TierlogError as error:
         code = exit_code(error)
         if isinstance(error, Refused):
-            error.hint = HINTS.get(error.kind, error.hint)
+            about_settings = error.kind == "bad-document" and error.what.startswith("/config")
+            error.hint = HINTS.get("bad-setting" if about_settings else error.kind, error.hint)
         output.report(error, code, as_json="--json" in arguments)
         return code
     except OSError as error:

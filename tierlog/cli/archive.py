@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+NOT_ARCHIVED = "check the bucket and the name; a topic is there once its first segment is archived"
+
 LONG_S = 3600.0
 """How long a node may be silent while it reads a large object."""
 
@@ -370,7 +372,7 @@ async def _find(store: "RetryingStore", topics: Sequence[str]) -> list["Archived
     found = await find_topics(store, topics[0] if len(topics) == 1 else None)
     for name in topics:
         if not any(topic.name == name for topic in found):
-            raise UnknownTopic(f"the bucket holds nothing of topic {name!r}", where=store.url)
+            raise UnknownTopic(f"the archive has no topic {name!r}", where=store.url, hint=NOT_ARCHIVED)
     if not found:
         output.note(f"nothing is archived at {store.url}: is it the right place?")
     return [topic for topic in found if not topics or topic.name in topics]

@@ -17,7 +17,7 @@ import typer
 
 from tierlog.cli import output, records
 from tierlog.cli.options import DEFAULT_SERVER, Json, Server, TopicName
-from tierlog.cli.times import parse_time
+from tierlog.cli.times import parse_range
 from tierlog.cli.topics import partitions_to_read
 from tierlog.client import Client, path
 
@@ -159,19 +159,19 @@ def consume(
         raise typer.BadParameter("--follow and --to contradict each other: give one")
     if json and key_separator is not None:
         raise typer.BadParameter("--key-separator is for lines, --json has keys of its own")
-    now_ms = int(time.time() * 1000)
+    from_ms, to_ms = parse_range(from_, to, int(time.time() * 1000))
     start: dict[str, Any] = {"offset": "latest" if follow else "earliest"}
     if from_beginning:
         start = {"offset": "earliest"}
     elif offset is not None:
         start = {"offset": offset}
-    elif from_ is not None:
-        start = {"from": parse_time(from_, now_ms)}
+    elif from_ms is not None:
+        start = {"from": from_ms}
     consumer = Consumer(
         server=server,
         topic=topic,
         group=group,
-        to=None if to is None else parse_time(to, now_ms),
+        to=to_ms,
         limit=limit,
         json=json,
         separator=None if key_separator is None else records.separator(key_separator),

@@ -43,12 +43,12 @@ async def _pin(settings: "Settings", topic: str, name: str, hold_ms: int) -> lis
     from cold_tier import pins
     from cold_tier.inventory import find_topics
     from tierlog.broker import now_ms
-    from tierlog.cli.archive import opened
+    from tierlog.cli.archive import NOT_ARCHIVED, opened
 
     async with opened(settings) as store:
         lives = await find_topics(store, topic)
         if not lives:
-            raise UnknownTopic(f"the archive has no topic {topic!r}", where=store.url)
+            raise UnknownTopic(f"the archive has no topic {topic!r}", where=store.url, hint=NOT_ARCHIVED)
         found: list[dict[str, Any]] = []
         for life in lives:
             if hold_ms:

@@ -20,6 +20,9 @@ Message = dict[str, Any]
 _MEMBERS = ("key", "key_encoding", "value", "value_encoding", "headers", "partition", "timestamp")
 
 
+_A_RECORD = 'write {"key": "…", "value": "…", "headers": {"…": "…"}}'
+
+
 class BadInput(TierlogError):
     """A line that is not a record; `where` is file and line number."""
 
@@ -46,12 +49,12 @@ def read_json(lines: Iterable[bytes], where: str) -> Iterator[Message]:
         try:
             document = json.loads(line)
         except ValueError as error:
-            raise BadInput(f"not JSON: {error}", where=f"{where}:{number}") from None
+            raise BadInput(f"not JSON: {error}", where=f"{where}:{number}", hint=_A_RECORD) from None
         if not isinstance(document, dict) or "value" not in document:
             raise BadInput(
                 "not a record",
                 where=f"{where}:{number}",
-                hint='write {"key": "…", "value": "…", "headers": {"…": "…"}}',
+                hint=_A_RECORD,
             )
         yield _message(document, f"{where}:{number}")
 

@@ -23,7 +23,7 @@ from hot_tier.errors import TierlogError, UnknownPartition
 from tierlog.cli import output, records
 from tierlog.cli.options import DEFAULT_SERVER, Json, Server, TopicName
 from tierlog.cli.produce import BATCH_BYTES, send
-from tierlog.cli.times import parse_time
+from tierlog.cli.times import parse_range
 from tierlog.cli.topics import partitions_to_read
 from tierlog.client import Client, path
 
@@ -243,6 +243,7 @@ def replay(
         raise typer.BadParameter("an end of the range is a time or an offset, not both")
     if to_topic is not None and to_server in (None, server) and to_topic == topic:
         raise typer.BadParameter("a topic cannot be replayed into itself")
+    from_ms, to_ms = parse_range(from_, to, int(time.time() * 1000))
     state_file = state or (None if output_ is None else f"{output_}.state")
     began = time.monotonic()
     with Client(server) as source, Client(to_server or server) as client:
@@ -250,14 +251,7 @@ def replay(
         target = f"topic {to_topic}" if to_topic else output_ or "standard output"
         known = None if state_file is None else load_state(state_file, described["id"], target)
         if known is None:
-            now_ms = int(time.time() * 1000)
-            parts = _parts(
-                source,
-                described,
-                partition,
-                (offset, None if from_ is None else parse_time(from_, now_ms)),
-                (end_offset, None if to is None else parse_time(to, now_ms)),
-            )
+            parts = _parts(source, described, partition, (offset, from_ms), (end_offset, to_ms))
             current = State(described["id"], target, parts)
         else:
             current = known
@@ -378,8 +372,7 @@ def _open_output(name: str, *, fresh: bool) -> BinaryIO:
     try:
         return open(name, "xb" if fresh else "r+b")
     except OSError as error:
-        raise StateMismatch(
-            f"cannot be written: {error.strerror}",
-            where=name,
-            hint="it must not exist yet, or there must be a state file beside it",
-        ) from None
+        hint = "it must not exist yet, or there must be a state file beside it"
+        if fresh and isinstance(error, FileNotFoundError):
+            hint = "make the folder first"
+        raise StateMismatch(f"cannot be written: {error.strerror}", where=name, hint=hint) from None

@@ -33,6 +33,15 @@ def parse_time(text: str, now_ms: int) -> int:
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
 
 
+def parse_range(begin: str | None, end: str | None, now_ms: int) -> tuple[int | None, int | None]:
+    """What `--from` and `--to` say."""
+    from_ms = None if begin is None else parse_time(begin, now_ms)
+    to_ms = None if end is None else parse_time(end, now_ms)
+    if from_ms is not None and to_ms is not None and to_ms < from_ms:
+        raise NotATime(f"--to is before --from: {end} before {begin}", hint="swap them")
+    return from_ms, to_ms
+
+
 def parse_duration(text: str) -> int:
     """Milliseconds of `30d`, `90m`, `12h`."""
     if found := _RELATIVE.fullmatch(f"-{text}"):

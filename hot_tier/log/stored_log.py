@@ -141,7 +141,10 @@ class StoredLog:
     # Segments
 
     def _start(self, base_offset: int) -> Segment:
-        os.makedirs(self.directory, exist_ok=True)
+        try:
+            os.makedirs(self.directory, exist_ok=True)
+        except OSError as error:
+            raise StorageFailure(f"cannot make a log's directory: {error}", where=self.directory) from error
         return self._add_segment(base_offset)
 
     def _add_segment(self, base_offset: int) -> Segment:

@@ -144,6 +144,19 @@ def test_a_segment_that_cannot_be_made_refuses_the_write_only(tmp_path: Path, mo
     release(log)
 
 
+def test_a_directory_that_cannot_be_made_refuses_the_write_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(log, "directory", str(tmp_path / "partition"))
+        (tmp_path / "partition").write_text("in the way")
+        with pytest.raises(StorageFailure, match="cannot make a log's directory"):
+            append(log, batch(b"refused"))
+    assert append(log, batch(b"taken")).base_offset == 0
+    release(log)
+
+
 def test_a_read_error_is_a_storage_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(tmp_path)
     append(log, batch(b"a"))

@@ -11,7 +11,7 @@ image shows what became of it.
 
 Handed over are logs that take no more writes, and partitions that are stranded here: none of the brokers that would
 have to confirm a record has asked for anything for a while, and they are registered all the same. They can go on
-without us; we cannot without them.
+without us; we cannot without them. Producers are told at once, because the store may be out of reach too.
 """
 
 import asyncio
@@ -147,7 +147,10 @@ class IsrKeeper:
         for partition in partitions:
             leadership = partition.leadership
             min_in_sync = partition.log.config.min_insync_replicas
-            if partition.log.failure is not None or leadership.is_stranded(silence, live, min_in_sync):
+            stranded = leadership.is_stranded(silence, live, min_in_sync)
+            if stranded:
+                partition.strand()
+            if stranded or partition.log.failure is not None:
                 successor = resign(leadership.state, leadership.state.leader, live, draining)
                 if successor is not None:
                     resigned.append(Swap(partition.topic.id, partition.tp.partition, successor))

@@ -48,6 +48,7 @@ class Partition(ReadablePartition):
         "_loop",
         "_min_in_sync",
         "_node",
+        "_stranded",
         "_unclean",
         "_uncommitted",
         "leadership",
@@ -75,6 +76,7 @@ class Partition(ReadablePartition):
         self._isr_due = isr_due
         self._lease_valid = lease_valid
         self._later: asyncio.TimerHandle | None = None
+        self._stranded = False
         self._loop = asyncio.get_running_loop()
         self._uncommitted: deque[tuple[Offset, asyncio.Future[None]]] = deque()
         self._followers: dict[Waiter, None] = {}
@@ -102,6 +104,7 @@ class Partition(ReadablePartition):
                 self._committed()
             return
         self.leader_epoch = state.leader_epoch
+        self._stranded = False
         self.leadership = Leadership(self._node, state, self.log.log_end_offset, self.high_watermark, now_ms)
         self._hold()
         self._tell_followers()
@@ -116,6 +119,8 @@ class Partition(ReadablePartition):
                 where=str(self.tp),
                 hint="try again",
             )
+        if self._stranded:
+            raise self._others_lead()
         if acks == ACKS_ALL and len(self.leadership.in_sync) < self._min_in_sync:
             raise NotEnoughReplicas(
                 self._too_few(),
@@ -160,10 +165,18 @@ class Partition(ReadablePartition):
     def replica_fetched(self, node: NodeId, broker_epoch: int, offset: Offset, now_ms: int) -> None:
         """A follower, in this leader epoch and on our history, holds everything below `offset` durably."""
         leadership = self.leadership
+        self._stranded = False
         if self.failure is None and leadership.fetched(node, broker_epoch, offset, self.log.log_end_offset, now_ms):
             self._committed()
         if self._isr_due is not None and node not in leadership.in_sync:
             self._isr_due(self)
+
+    def strand(self) -> None:
+        """Nothing is committed here any more: it shall be handed over, which may take until the lease is gone. Who
+        produces shall look for another leader now, until a follower is heard of again."""
+        if self.failure is None:
+            self._stranded = True
+            self._refuse_waiting(self._others_lead())
 
     def in_sync_written(self, state: PartitionState) -> None:
         """The in-sync set that was proposed is the store's now."""
@@ -199,12 +212,22 @@ class Partition(ReadablePartition):
         """Answer everyone who waits with `reason`; nothing is appended here any more."""
         self.failure = reason
         self.log.flush_listener = None
+        self._refuse_waiting(reason)
+        self._tell_waiters()
+        self._tell_followers()
+
+    def _refuse_waiting(self, reason: TierlogError) -> None:
         waiting, self._uncommitted = self._uncommitted, deque()
         for _, committed in waiting:
             if not committed.done():
                 committed.set_exception(_copy(reason))
-        self._tell_waiters()
-        self._tell_followers()
+
+    def _others_lead(self) -> NotLeader:
+        return NotLeader(
+            "this broker hears of no follower, and another is about to lead",
+            where=str(self.tp),
+            hint="refresh metadata and try again",
+        )
 
     def _flush_settled(self) -> None:
         if self.log.failure is not None:

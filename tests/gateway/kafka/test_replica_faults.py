@@ -7,7 +7,7 @@ import pytest
 from hot_tier.cluster import model
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.store import Put
-from hot_tier.errors import MetadataAnswerLost, StorageFailure
+from hot_tier.errors import MetadataAnswerLost, NotLeader, StorageFailure
 from hot_tier.ids import NodeId, Offset
 from hot_tier.replication.partition import steady_ms
 from hot_tier.replication.settings import ReplicationSettings
@@ -91,6 +91,26 @@ async def test_a_leader_stays_where_the_others_are_too_few_without_it(tmp_path):
         await until(lambda: cluster[1].isr._silence(steady_ms()).nodes >= {2})
         await asyncio.sleep(0.5)
         assert cluster.state().leader == 1
+
+
+async def test_a_stranded_leader_that_cannot_hand_over_says_so_until_it_is_heard_again(tmp_path, monkeypatch):
+    async with members(tmp_path, 1, 2, 3, settings=PATIENT) as cluster:
+        await cluster.create(1, 2, 3, **{"min.insync.replicas": "2"})
+        await committed(cluster[1], cluster[1].append(b"all three"))
+
+        async def unanswered(compares, writes):
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(cluster.store, "transact", unanswered)
+        heal = cut_off(cluster, 1)
+        with pytest.raises(NotLeader):
+            await committed(cluster[1], cluster[1].append(b"waits"))
+        with pytest.raises(NotLeader):
+            cluster[1].append(b"comes later")
+        heal()
+        await until(lambda: cluster[1].partition().high_watermark == 2)
+        await committed(cluster[1], cluster[1].append(b"all three again"))
+        monkeypatch.undo()
 
 
 async def test_a_follower_that_does_not_reach_its_leader_holds_nobody_up(tmp_path):

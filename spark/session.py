@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyspark
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from hot_tier.errors import SettingsError
@@ -57,4 +58,11 @@ def session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in wanted.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise SettingsError(
+            "Java does not start, and Spark needs it", hint="install Java 17, or say where it is with JAVA_HOME"
+        ) from error

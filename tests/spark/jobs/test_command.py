@@ -85,3 +85,10 @@ def test_spark_submit(tmp_path: Path) -> None:
 def test_any_timestamp_of_a_record_is_shown() -> None:
     assert [show_time(ms) for ms in (-1, 0)] == ["-", "1970-01-01 00:00:00"]
     assert show_time(MAX_TIMESTAMP_MS) == str(MAX_TIMESTAMP_MS)
+
+
+def test_without_java_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    ran = tierlog("spark", "audit", "--bucket", f"file://{tmp_path}", code=2)
+    assert "Java does not start" in ran.err and "JAVA_HOME" in ran.err

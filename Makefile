@@ -53,6 +53,7 @@ test-all: test
 bench: $(INSTALLED) kafka-jars test-tools
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.cluster
+	@$(BIN)/python -m benchmarks.cuts
 	@$(BIN)/python -m benchmarks.tiers
 	@$(BIN)/python -m benchmarks.spark_scan
 

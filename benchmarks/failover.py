@@ -1,22 +1,21 @@
-"""How long a partition takes no records after its leader is killed or stands still, as a client sees it.
+"""How long a topic takes no records after a fault of one broker, as a client sees it.
 
-A producer sends a small record every few milliseconds. The failover took from the fault until the first record that
-was sent after it is acknowledged: what was in flight before does not count, and the client's own search for the new
-leader does. The topic has a partition on every broker, as a producer's topic mostly has: one that is connected to the
-lost broker alone looks for another only when a second connection to it has timed out too.
+A producer sends a small record to every partition every few milliseconds. The failover took from the fault until each
+partition has acknowledged a record that was sent after it: what was in flight before does not count, and the client's
+own search for new leaders does. Each broker leads a partition, as of a producer's topic mostly: a client that is
+connected to the lost broker alone looks for another only when a second connection to it has timed out too.
 """
 
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import confluent_kafka as ck
 from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.clusters import Cluster
-from benchmarks.process import BrokerProcess, wait_for
+from benchmarks.process import wait_for
 
 TOPIC = "failover"
 EVERY_S = 0.005
@@ -25,34 +24,28 @@ CLIENT = {"acks": "all", "linger.ms": 0, "socket.timeout.ms": 1000, "request.tim
 """A client that waits a second for an answer, or it would hang on a standing leader for a minute."""
 
 
-@dataclass(slots=True)
-class Beat:
-    sent_at: float
-    acknowledged_at: float = 0.0
-
-
 class Pulse(threading.Thread):
-    """Sends until it is told to stop, and remembers when each record of partition 0 was sent and acknowledged."""
+    """Sends until it is told to stop, and notes when each partition first takes what was sent since `watch`."""
 
     def __init__(self, bootstrap: str, partitions: int) -> None:
         super().__init__(name="pulse", daemon=True)
         self._partitions = partitions
         self._producer = ck.Producer({"bootstrap.servers": bootstrap, **CLIENT})
         self._stopping = threading.Event()
-        self._beats: list[Beat] = []
+        self._since = 0.0
+        self._taken_at: dict[int, float] = {}
 
     def run(self) -> None:
         while not self._stopping.is_set():
-            beat = Beat(time.monotonic())
-            self._beats.append(beat)
+            sent_at = time.monotonic()
 
-            def report(error: ck.KafkaError | None, _: ck.Message, beat: Beat = beat) -> None:
-                if error is None:
-                    beat.acknowledged_at = time.monotonic()
+            def report(error: ck.KafkaError | None, message: ck.Message, sent_at: float = sent_at) -> None:
+                partition = message.partition()
+                if error is None and sent_at > self._since and partition is not None:
+                    self._taken_at.setdefault(partition, time.monotonic())
 
-            self._producer.produce(TOPIC, b"beat", partition=0, on_delivery=report)
-            for partition in range(1, self._partitions):
-                self._producer.produce(TOPIC, b"beat", partition=partition)
+            for partition in range(self._partitions):
+                self._producer.produce(TOPIC, b"beat", partition=partition, on_delivery=report)
             self._producer.poll(EVERY_S)
         self._producer.flush(5)
 
@@ -60,53 +53,63 @@ class Pulse(threading.Thread):
         self._stopping.set()
         self.join(10)
 
-    def first_acknowledged_after(self, moment: float) -> float:
-        def found() -> bool:
-            return any(beat.sent_at > moment and beat.acknowledged_at for beat in self._beats[-2000:])
+    def watch(self) -> None:
+        self._since = time.monotonic()
+        self._taken_at = {}
 
-        wait_for(found, "a record to be acknowledged again", GIVE_UP_S, interval_s=0.005)
-        return min(b.acknowledged_at for b in self._beats if b.sent_at > moment and b.acknowledged_at)
+    def all_taken_at(self) -> float:
+        wait_for(
+            lambda: len(self._taken_at) == self._partitions,
+            "all partitions to take records",
+            GIVE_UP_S,
+            interval_s=0.005,
+        )
+        return max(self._taken_at.values())
 
 
 class Failovers:
     """Each with a new client: an old one remembers which brokers were down before."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self._brokers, self._bootstrap = cluster.brokers, cluster.bootstrap
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        count, config = len(cluster.brokers), {"min.insync.replicas": "2"}
+        count, config = len(self._brokers), {"min.insync.replicas": "2"}
         self._admin.create_topics([NewTopic(TOPIC, count, count, config=config)])[TOPIC].result(30)
-        wait_for(self._whole, "every replica to be in sync", GIVE_UP_S)
 
     def kill_leader(self) -> float:
-        return self._measure(BrokerProcess.kill, BrokerProcess.start)
+        return self.measure(lambda node: self._brokers[node].kill(), lambda node: self._brokers[node].start())
 
     def pause_leader(self) -> float:
-        return self._measure(BrokerProcess.pause, BrokerProcess.resume)
+        return self.measure(lambda node: self._brokers[node].pause(), lambda node: self._brokers[node].resume())
 
-    def _measure(self, fault: Callable[[BrokerProcess], object], remedy: Callable[[BrokerProcess], object]) -> float:
-        """Milliseconds; afterwards all replicas are in sync, and each broker leads what it led."""
-        pulse = Pulse(self._cluster.bootstrap, len(self._cluster.brokers))
-        pulse.start()
-        pulse.first_acknowledged_after(time.monotonic())
-        leader = self._cluster.brokers[self._partition().leader]
-        began = time.monotonic()
-        fault(leader)
-        try:
-            took = pulse.first_acknowledged_after(began) - began
-        finally:
-            remedy(leader)
-            pulse.stop()
-        wait_for(self._whole, "every replica to be in sync again", GIVE_UP_S)
+    def measure(self, fault: Callable[[int], object], remedy: Callable[[int], object]) -> float:
+        """Milliseconds from a fault of the broker that leads the first partition, in a cluster that is whole."""
+        wait_for(self._whole, "every replica to be in sync", GIVE_UP_S)
         self._admin.elect_leaders(ElectionType.PREFERRED).result(30)
-        return took * 1000
+        pulse = Pulse(self._bootstrap, len(self._brokers))
+        pulse.start()
+        try:
+            pulse.watch()
+            pulse.all_taken_at()
+            leader = self._partitions()[0].leader
+            began = time.monotonic()
+            fault(leader)
+            try:
+                pulse.watch()
+                return (pulse.all_taken_at() - began) * 1000
+            finally:
+                remedy(leader)
+        finally:
+            pulse.stop()
 
-    def _partition(self) -> ck.admin.PartitionMetadata:
-        return self._admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions[0]
+    def _partitions(self) -> dict[int, ck.admin.PartitionMetadata]:
+        return self._admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
 
     def _whole(self) -> bool:
         try:
-            partition = self._partition()
+            partitions = self._partitions().values()
         except (ck.KafkaException, KeyError):
             return False
-        return len(partition.isrs) == len(self._cluster.brokers) and partition.leader in partition.isrs
+        return bool(partitions) and all(
+            len(each.isrs) == len(self._brokers) and each.leader in each.isrs for each in partitions
+        )

@@ -13,11 +13,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.clusters import Cluster
+from benchmarks.network import Namespaces
 from benchmarks.process import BrokerFailed, BrokerProcess, wait_for
 from tests.chaos.faulty_mount import FaultyMount
 
 from .faults import Fault, Kind, Round, Who
-from .network import Namespaces
 from .wire import View, Wire
 
 ASK_S = 1.0

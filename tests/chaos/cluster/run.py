@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.clusters import Cluster, KafkaCluster, TierlogCluster
+from benchmarks.network import Namespaces, namespaces
 from tests.chaos.conftest import TARGET
 from tests.chaos.faulty_mount import FaultyMount
 from tests.chaos.scenario import Scenario, chosen_seed
@@ -13,7 +14,6 @@ from tests.chaos.scenario import Scenario, chosen_seed
 from .epochs import WITH_ALL_ACKS, WITH_ONE_ACK
 from .faults import CUTS, Kind, Schedule, schedule, shown
 from .inject import Injector, small_disk
-from .network import Namespaces, namespaces
 from .replicas import stored_partitions
 from .witness import EndReader, PinnedSender
 

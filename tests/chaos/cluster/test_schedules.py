@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
+from benchmarks.network import why_not
 from tests.chaos.conftest import TARGET
 from tests.chaos.faulty_mount import FaultyMount
 
 from .faults import CUTS, KEEPER, PROCESSES, Kind
-from .network import why_not
 from .run import run_schedule
 
 NO_NETWORK, NO_FUSE = why_not(), FaultyMount.why_not()

@@ -1,4 +1,4 @@
-"""A network namespace per broker, all on one bridge, each with a packet filter that a test can tell whom to cut off.
+"""A network namespace per broker, all on one bridge, each with a packet filter that is told whom to cut off.
 
 Clients and etcd are on the bridge itself, with an address each, so that a broker can lose one and keep the other. Needs
 root, iproute2 and nft.

@@ -58,6 +58,11 @@ def test_help_lists_the_commands() -> None:
     assert all(f"\n  {name} " in shown for name in ("serve", "topic", "produce", "consume", "group", "demo"))
 
 
+@pytest.mark.parametrize("group", [(), ("topic",), ("group",), ("archive",), ("spark",), ("cluster",)])
+def test_what_a_command_does_is_listed_whole(group: tuple[str, ...]) -> None:
+    assert "..." not in tierlog(*group, "--help").out.partition("Commands:")[2]
+
+
 def test_serve_help_lists_every_setting() -> None:
     shown = tierlog("serve", "--help").out
     assert "--kafka.max_request_bytes" in shown

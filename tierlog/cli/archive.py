@@ -37,11 +37,11 @@ Topics = Annotated[list[str] | None, typer.Argument(metavar="TOPIC", show_defaul
 def register(app: typer.Typer) -> None:
     archive = typer.Typer(no_args_is_help=True, help="Look after what is in the bucket.")
     archive.command("status", help="Show what of each partition is local, in the bucket, and waiting.")(status)
-    archive.command("verify", help="Check every object against manifests and checksums; ends with 1 if any is wrong.")(
+    archive.command("verify", help="Check every object against manifests and checksums. Ends with 1 if any is wrong.")(
         verify
     )
-    archive.command("gc", help="Delete what the archive no longer needs; on a bucket alone, show it.")(gc)
-    archive.command("restore", help="Bring topics back from the bucket, on a node that does not have them.")(restore)
+    archive.command("gc", help="Delete what the archive no longer needs. On a bucket alone, show it.")(gc)
+    archive.command("restore", help="Bring topics back from the bucket to a node without them.")(restore)
     archive.command("pin", help="Hold a topic's retention while a job reads its archive.")(pin)
     app.add_typer(archive, name="archive")
 

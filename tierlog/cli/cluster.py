@@ -21,7 +21,7 @@ LOOK_S: Final = 0.5
 
 def register(app: typer.Typer) -> None:
     cluster = typer.Typer(no_args_is_help=True, help="Run a cluster on this machine, and see how one is doing.")
-    cluster.command("up", help="Run etcd and some brokers until SIGTERM or Ctrl-C, and the same ones again later.")(up)
+    cluster.command("up", help="Run etcd and some brokers until SIGTERM or Ctrl-C. The same ones again later.")(up)
     cluster.command("status", help="Show brokers, leaders, and partitions with replicas missing.")(status)
     cluster_moves.register(cluster)
     app.add_typer(cluster, name="cluster")

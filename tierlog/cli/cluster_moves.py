@@ -15,9 +15,7 @@ Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Return when everyt
 
 
 def register(cluster: typer.Typer) -> None:
-    cluster.command("decommission", help="Move everything off a broker, so that it can be switched off for good.")(
-        decommission
-    )
+    cluster.command("decommission", help="Move everything off a broker. It can be switched off then.")(decommission)
     cluster.command("rebalance", help="Even out replicas and preferred leaders over the brokers.")(rebalance)
 
 

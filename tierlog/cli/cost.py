@@ -21,7 +21,7 @@ SHORT_MS = 3_600_000
 
 
 def register(app: typer.Typer) -> None:
-    app.command("cost", help="Show what topics cost per month in the bucket, and what they would on local disks.")(cost)
+    app.command("cost", help="Show what topics cost per month, beside local disks alone.")(cost)
 
 
 def cost(

@@ -25,7 +25,7 @@ CLUSTER = (
 
 
 def register(app: typer.Typer) -> None:
-    app.command("demo", help="Start a broker, send orders, replay, kill -9 it, and read the archive with Spark.")(demo)
+    app.command("demo", help="Send orders, replay, kill -9, recover, read with Spark.")(demo)
 
 
 def demo(

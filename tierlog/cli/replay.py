@@ -204,7 +204,7 @@ class Pace:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("replay", help="Copy a range of a topic to a topic, a file or standard output; can be resumed.")(replay)
+    app.command("replay", help="Copy a range of a topic to a topic, a file or standard output. Can be resumed.")(replay)
 
 
 def replay(

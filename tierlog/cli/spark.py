@@ -11,12 +11,12 @@ import typer
 from hot_tier.errors import SettingsError
 
 JOBS = {
-    "audit": "Check the whole bucket against manifests, indexes and checksums; ends with 1 if anything is wrong.",
-    "stats": "Show volume per topic, partition, hour and key, skew, and the wait for the archive.",
-    "export": "Write a topic with typed columns, as Parquet or into an Iceberg table.",
+    "audit": "Check the whole bucket against manifests, indexes and checksums. Ends with 1 if anything is wrong.",
+    "stats": "Show volume per topic, partition, hour and key. Also skew, and the wait for the archive.",
+    "export": "Write a topic with typed columns, as Parquet or to Iceberg.",
     "replay": "Copy a range, filtered by SQL, into a topic or out to files.",
-    "compact": "Merge small archived files; keep the latest of each key where a topic is compacted.",
-    "iceberg": "Register archived files in Iceberg tables, without a copy; needs no Java.",
+    "compact": "Merge small archived files. Keep the latest of each key where a topic is compacted.",
+    "iceberg": "Register archived files in Iceberg tables, without a copy. Needs no Java.",
 }
 
 

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
     topic.command("create", help="Make a topic.")(create)
     topic.command("list", help="List the topics.")(list_)
     topic.command("describe", help="Show a topic's partitions, offsets, sizes and settings.")(describe)
-    topic.command("alter", help="Add partitions, change settings or put them back to their defaults.")(alter)
+    topic.command("alter", help="Add partitions, change settings or go back to defaults.")(alter)
     topic.command("delete", help="Delete a topic and its records.")(delete)
     app.add_typer(topic, name="topic")
 

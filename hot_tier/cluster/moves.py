@@ -137,6 +137,8 @@ class PartitionMoves:
     async def known(self, node: NodeId) -> KeyValue:
         """What the cluster remembers of this broker, alive or not; UnknownBroker."""
         found = await self._store.get(model.node_key(node))
+        if found is None and self._image.broker(node) is not None:
+            raise UnknownBroker(f"broker {node} runs on its own: there is no cluster to move anything to")
         if found is None:
             raise UnknownBroker(f"there never was a broker {node} in this cluster")
         return found

@@ -137,6 +137,7 @@ def test_refusals_have_their_own_codes(run, topic: str) -> None:  # type: ignore
     assert "nothing to change" in run("topic", "alter", topic, code=2).err
     assert "NAME=VALUE" in run("topic", "create", "x", "--config", "retention.ms", code=2).err
     run("topic", "delete", "not-there", code=3)
+    assert "runs on its own" in run("cluster", "decommission", "0", code=3).err
 
 
 # Produce and consume

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import time
+import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Iterator
@@ -156,11 +157,19 @@ def read_with_kafka_python(service: ServeProcess, topic: str, count: int) -> lis
 
 
 def read_with_http(service: ServeProcess, topic: str, count: int) -> list[int]:
+    """As a client does: what is answered with 503 is asked again."""
     numbers: list[int] = []
+    deadline = time.monotonic() + 30
     while len(numbers) < count:
         url = f"{service.url}/api/v1/topics/{topic}/partitions/0/messages?offset={len(numbers)}&limit=1000"
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            page = json.load(answer)
+        try:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                page = json.load(answer)
+        except urllib.error.HTTPError as error:
+            problem = error.read().decode()
+            assert error.code == 503 and time.monotonic() < deadline, problem
+            time.sleep(0.2)
+            continue
         for message in page["messages"]:
             assert message["offset"] == len(numbers)
             numbers.append(check_value(base64.b64decode(message["value"])))

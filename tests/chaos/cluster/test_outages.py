@@ -48,12 +48,13 @@ def test_a_paused_leader_acknowledges_nothing_when_it_goes_on(tmp_path):
         (paused,) = injector.nodes(Who.LEADER)
         led = {n for n, state in injector.view().partitions.items() if state.leader == paused}
         assert led
-        amid_ns = time.monotonic_ns() + 4 * 10**9
+        standing_ns = time.monotonic_ns() + 10**9
         injector.carry_out((Fault(Kind.PAUSE, Who.LEADER, 0, 6),))
         runs[0].wait_for_acks()
     assert len({end.node for end in runs[0].history.epoch_ends if end.partition in led}) > 1, "nobody else was elected"
     of_the_paused = [send for send in runs[0].history.sends if send.node == paused and send.partition in led]
-    assert [send for send in of_the_paused if send.ended_ns > amid_ns] == []
+    # What was sent before may have been on every replica by then: that is acknowledged late, and rightly.
+    assert [send for send in of_the_paused if send.invoked_ns > standing_ns] == []
 
 
 @pytest.mark.slow

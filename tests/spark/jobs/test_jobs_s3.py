@@ -46,7 +46,7 @@ def upload(archive: Archive, server: S3Server) -> str:
 
 def test_audit_and_stats(spark: SparkSession, archive: Archive, server: S3Server) -> None:
     url = upload(archive, server)
-    report = audit(spark, url, s3_endpoint=server.endpoint)
+    report = audit(spark, url, [TOPIC], s3_endpoint=server.endpoint)
     assert report.findings == []
     assert sum(each.rows for each in report.partitions) == len(archive.rows)
     [topic] = stats(spark, url, [TOPIC], s3_endpoint=server.endpoint).topics

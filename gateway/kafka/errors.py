@@ -121,11 +121,29 @@ class InconsistentTopicId(errors.TierlogError):
     retriable = True
 
 
+class TransactionsNotServed(errors.TierlogError):
+    """A transactional id, or a batch of a transaction. After most errors clients try again for minutes; after this one
+    they give up."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            "transactions are not served",
+            where=where,
+            hint="produce without transactional.id; idempotent producers are served",
+        )
+
+
+class SecurityDisabled(errors.TierlogError):
+    """There are no access rules to show or change."""
+
+
 CODES: Final[dict[type[BaseException], ErrorCode]] = {
     DecodeError: ErrorCode.INVALID_REQUEST,
     UnsupportedVersion: ErrorCode.UNSUPPORTED_VERSION,
     InvalidRequiredAcks: ErrorCode.INVALID_REQUIRED_ACKS,
     InconsistentTopicId: ErrorCode.INCONSISTENT_TOPIC_ID,
+    TransactionsNotServed: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    SecurityDisabled: ErrorCode.SECURITY_DISABLED,
     errors.CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
     errors.InvalidRecord: ErrorCode.INVALID_RECORD,
     errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,

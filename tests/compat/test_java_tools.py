@@ -14,7 +14,11 @@ import pytest
 from benchmarks.peer.jars import PeerUnavailable, jars_dir, java
 from benchmarks.peer.tools import run_tool
 
+from .conftest import TARGET
+
 pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
+
+not_kafka = pytest.mark.skipif(TARGET == "kafka", reason="Kafka serves all of this")
 
 Run = Callable[..., str]
 
@@ -141,3 +145,15 @@ def test_advertised_versions_suit_the_java_client(run: Run):
     for api in ("Produce", "Fetch", "Metadata", "JoinGroup", "OffsetCommit", "CreateTopics", "InitProducerId"):
         (line,) = [line for line in out.splitlines() if line.strip().startswith(f"{api}(")]
         assert "usable:" in line, line
+
+
+@not_kafka
+def test_what_is_not_served_fails_soon(run: Run, bootstrap: str, topic: str):
+    run("kafka-topics", "--create", "--topic", topic)
+    perf = ("--topic", topic, "--num-records", "10", "--record-size", "10", "--throughput", "-1")
+    out = run("kafka-producer-perf-test", *perf, "--transactional-id", topic, fails=True)
+    assert "TransactionalIdAuthorizationException" in out
+    consumer = ("--topic", topic, "--group", topic, "--timeout-ms", "20000")
+    consumer = ("--bootstrap-server", bootstrap, *consumer, "--command-property", "group.protocol=consumer")
+    assert "Set group.protocol=classic" in run_tool("kafka-console-consumer", *consumer).err
+    assert "access rules are not kept" in run("kafka-acls", "--list", fails=True)

@@ -3,8 +3,7 @@
 import asyncio
 from typing import Final
 
-from gateway.coordinators.errors import CoordinatorNotAvailable
-from gateway.kafka.errors import error_code
+from gateway.kafka.errors import TransactionsNotServed, error_code
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.find_coordinator import (
@@ -38,9 +37,7 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Fi
 async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
     try:
         if key_type == TRANSACTION:
-            raise CoordinatorNotAvailable(
-                "transactions are not served", where=key, hint="produce without a transactional.id"
-            )
+            raise TransactionsNotServed(key)
         if key_type != GROUP:
             raise InvalidRequest(f"coordinators of type {key_type} are not known", hint="0 is a group, 1 a transaction")
         broker = await context.node.groups.find(key)

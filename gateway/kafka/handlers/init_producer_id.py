@@ -7,7 +7,7 @@ new id the producer starts at sequence 0, which is what it wanted.
 
 from typing import Final
 
-from gateway.coordinators.errors import CoordinatorNotAvailable
+from gateway.kafka.errors import TransactionsNotServed
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -18,9 +18,7 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
     if request.transactional_id == "":
         raise InvalidRequest("a transactional id is not empty")
     if request.transactional_id is not None:
-        raise CoordinatorNotAvailable(
-            "transactions are not served", where=request.transactional_id, hint="produce without a transactional.id"
-        )
+        raise TransactionsNotServed(request.transactional_id)
     producer_id, epoch = await context.node.producer_ids.new_producer()
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from gateway.kafka.errors import InvalidRequiredAcks, error_code, error_message
+from gateway.kafka.errors import InvalidRequiredAcks, TransactionsNotServed, error_code, error_message
 from gateway.kafka.handler import CloseConnection, Handler, RequestContext
 from gateway.kafka.handlers.leadership import current_leader
 from gateway.kafka.protocol.api_keys import ApiKey
@@ -39,7 +39,6 @@ from hot_tier.errors import (
     InvalidTopicName,
     NotLeader,
     TierlogError,
-    UnsupportedBatch,
 )
 from hot_tier.ids import PartitionId, TopicPartition
 from hot_tier.log.config import TopicConfig
@@ -178,7 +177,7 @@ def _append(
     context: RequestContext,
 ) -> PartitionProduceResponse:
     if header.is_transactional:
-        raise UnsupportedBatch("transactions are not served", where=str(partition.tp))
+        raise TransactionsNotServed(str(partition.tp))
     context.refusals.check(partition.tp, header)
     appended = partition.append(records, header, now_ms, acks)
     answer = PartitionProduceResponse(

@@ -83,8 +83,8 @@ def tame(value):
     """Times that Python's datetime can hold and errors that exist: kio writes through those types."""
     for f in fields(value):
         inner = getattr(value, f.name)
-        if f.name == "log_append_time_ms":
-            value.log_append_time_ms = max(-1, inner % 2_000_000_000 // 1000 * 1000)
+        if f.name in ("log_append_time_ms", "transaction_start_time_ms"):
+            setattr(value, f.name, max(-1, inner % 2_000_000_000 // 1000 * 1000))
         elif f.name == "retention_time_ms" and inner != -1:
             value.retention_time_ms = inner % 2**40
         elif f.name.endswith("error_code"):

@@ -117,7 +117,7 @@ async def test_the_coordinator_of_a_group(node, wire, version):
 
 
 @pytest.mark.parametrize(
-    ("key_type", "code"), [(1, ErrorCode.COORDINATOR_NOT_AVAILABLE), (9, ErrorCode.INVALID_REQUEST)]
+    ("key_type", "code"), [(1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (9, ErrorCode.INVALID_REQUEST)]
 )
 @pytest.mark.parametrize("version", [1, 4])
 async def test_there_are_no_other_coordinators(wire, version, key_type, code):
@@ -467,7 +467,8 @@ async def test_every_producer_gets_an_id_of_its_own(wire, version):
 
 
 @pytest.mark.parametrize(
-    ("transactional_id", "code"), [("tx", ErrorCode.COORDINATOR_NOT_AVAILABLE), ("", ErrorCode.INVALID_REQUEST)]
+    ("transactional_id", "code"),
+    [("tx", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ("", ErrorCode.INVALID_REQUEST)],
 )
 async def test_transactions_are_refused(wire, transactional_id, code):
     answer = await wire.ask(InitProducerIdRequest(transactional_id=transactional_id), 4)

@@ -111,7 +111,7 @@ REFUSED = {
     "count": (lambda: patched(batch(b"v"), 57, "i", 2), ErrorCode.CORRUPT_MESSAGE),
     "transactional": (
         lambda: batch(b"v", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ),
     "too large": (lambda: batch(bytes(1_100_000)), ErrorCode.MESSAGE_TOO_LARGE),
     "gap in sequence": (

@@ -12,6 +12,7 @@ from gateway.http.metrics import HttpMetrics
 from gateway.http.peers import Peers
 from gateway.http.producer import Producer
 from gateway.http.settings import HttpSettings
+from gateway.http.sites import Sites
 from gateway.kafka.server import KafkaServer
 from gateway.node import Node
 
@@ -29,6 +30,9 @@ class Api:
         self.node = node
         self.settings = settings
         self.kafka = kafka
+        self.sites = Sites(
+            node.image, (settings.host, node.kafka.host, node.kafka.advertised_host), settings.allowed_hosts
+        )
         self.bodies = BodyReader(settings.body_timeout_ms, settings.max_buffered_bytes)
         self.producer = Producer(node, settings.produce_timeout_ms)
         self.peers = Peers(node)

@@ -73,6 +73,8 @@ async def _close_peers(app: web.Application) -> None:
 
 async def _sign(request: web.Request, response: web.StreamResponse) -> None:
     response.headers["Server"] = "tierlog"
+    # Records may look like a page: a browser must not take them for one.
+    response.headers["X-Content-Type-Options"] = "nosniff"
 
 
 def _route(api: Api, operation: Operation) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -124,6 +126,7 @@ async def _answer_problems(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     try:
+        request.app[Api.KEY].sites.check(request.method, request.path, request.headers)
         return await handler(request)
     except Problem as problem:
         found = problem

@@ -35,13 +35,18 @@ NOT_PASSED_ON: Final = frozenset(
         "expect",
         "host",
         "keep-alive",
+        "origin",
+        "sec-fetch-dest",
+        "sec-fetch-mode",
+        "sec-fetch-site",
         "te",
         "trailer",
         "transfer-encoding",
         "upgrade",
     }
 )
-"""Of requests: what belongs to one connection, and what was true of the body before it was read."""
+"""Of requests: what belongs to one connection, what was true of the body before it was read, and what a browser says of
+a page, which was checked here."""
 NOT_PASSED_BACK: Final = NOT_PASSED_ON | {"date", "server"}
 
 

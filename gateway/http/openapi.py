@@ -14,6 +14,7 @@ REF_TEMPLATE: Final = "#/components/schemas/{model}"
 
 _STATUS_TEXT: Final = {
     400: "The request is malformed.",
+    403: "A web page of another site sent it, or the name in `Host` is not the broker's.",
     404: "It names something that does not exist.",
     406: "No representation matches `Accept`.",
     409: "What is there now refuses the request.",
@@ -104,7 +105,7 @@ def _operation(operation: Operation, refs: Refs) -> dict[str, Any]:
 def _responses(operation: Operation, refs: Refs) -> dict[str, Any]:
     responses: dict[str, Any] = {str(status): _answer(answer, refs) for status, answer in operation.answers.items()}
     problem = {MEDIA_TYPE: {"schema": refs[ProblemDocument]}}
-    for status in sorted({400, *operation.problems}):
+    for status in sorted({400, 403, *operation.problems}):
         if str(status) not in responses:
             responses[str(status)] = {"description": _STATUS_TEXT[status], "content": problem}
     responses["default"] = {"description": "Any other refusal.", "content": problem}

@@ -5,6 +5,7 @@ One rule gives the status, so that a client can act on it alone:
     400  the request is not one that /openapi.json describes
     404  it names something that does not exist
     409  it is well formed, but what is there now refuses it: an offset out of range, a topic that exists
+    403  a web page of another site sent it, or it was sent to a name that is not ours
     413, 415, 406, 408, 405  as HTTP means them
     503  try again: nothing is wrong with the request
     507  the disk is full
@@ -65,6 +66,18 @@ BAD_PARAMETER: Final = Kind(
 BAD_JSON: Final = Kind(400, "bad-json", "The body is not JSON", "Send one JSON document, encoded as UTF-8.")
 BAD_DOCUMENT: Final = Kind(
     400, "bad-document", "The body does not have the expected shape", "Correct the members that `errors` names."
+)
+UNKNOWN_HOST: Final = Kind(
+    403,
+    "unknown-host",
+    "The request was sent to a name that is not this broker's",
+    "Use the broker's address, or add the name to the setting http.allowed_hosts.",
+)
+CROSS_SITE: Final = Kind(
+    403,
+    "cross-site",
+    "A web page of another site may not do this",
+    "Send the request from a program, or add the page's host name to the setting http.allowed_hosts.",
 )
 NOT_FOUND: Final = Kind(
     404, "not-found", "There is nothing at this address", "The addresses are listed in /openapi.json."

@@ -9,6 +9,14 @@ from hot_tier.errors import SettingsError
 class HttpSettings:
     host: str = field(default="127.0.0.1", metadata={"doc": "Address to listen on."})
     port: int = field(default=8080, metadata={"doc": "Port to listen on; 0 picks a free one."})
+    allowed_hosts: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "doc": "Host names, beside the broker's own, under which requests may arrive (a load balancer's), and "
+            "whose web pages may send requests; `*` for any name. IP addresses, names without a dot and names of the "
+            "cluster's brokers are always right."
+        },
+    )
     max_connections: int = field(
         default=2_000, metadata={"doc": "Connections over all clients; one more is answered 503 and closed."}
     )

@@ -35,7 +35,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path)
 def test_every_key_can_be_given_in_each_of_the_three_ways(tmp_path: Path) -> None:
     for setting in all_settings().values():
         value = setting.default
-        text = ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)
+        text = ",".join(sorted(value)) if isinstance(value, frozenset | tuple) else str(value)
         section, name = setting.key.split(".", 1)
         quoted = value if isinstance(value, int | float) and not isinstance(value, bool) else f"'{text}'"
         quoted = text.lower() if isinstance(value, bool) else quoted

@@ -223,6 +223,8 @@ class Broker:
                 clock=now_ms,
             ),
         )
+        self.node.loop_delay.start()
+        parts.callback(self.node.loop_delay.stop)
         self.kafka = KafkaServer(self.node, settings.kafka)
         self.http = HttpServer(self.node, settings.http, self.kafka)
         parts.push_async_callback(self._stop_servers)

@@ -79,6 +79,11 @@ def _node(api: "Api") -> Iterator[Metric]:
     yield SummaryMetricFamily(
         "tierlog_log_flush_seconds", "Syncs of logs to the disk.", flusher.syncs, flusher.sync_seconds
     )
+    delay = api.node.loop_delay
+    seconds = HistogramMetricFamily("tierlog_loop_delay_seconds", "How late the event loop called a timer.")
+    seconds.add_metric([], list(delay.cumulative()), delay.total_s)
+    yield seconds
+    yield _gauge("tierlog_loop_delay_max_seconds", "The longest delay of the last one or two minutes.", delay.longest_s)
     yield _gauge("tierlog_disk_free_bytes", "Room on the data directory's disk.", disk.free_bytes)
     yield _gauge("tierlog_disk_full", "1 while writes are refused for want of room.", disk.full)
     yield _gauge("tierlog_log_open_files", "Log files that are kept open.", len(disk.files))

@@ -1,13 +1,18 @@
 """What a broker takes of its machine before anything else: its addresses and its data directory.
 
-A port in use, or a directory that another broker runs on, is found before anything is touched.
+A port in use, or a directory that another broker runs on, is found before anything is touched. What a broker writes is
+for its own user alone.
 """
 
 import errno
 import fcntl
 import os
+import shlex
 import socket
+import stat
 from typing import IO, Final
+
+import structlog
 
 from hot_tier.errors import SettingsError, StorageFailure
 
@@ -19,10 +24,18 @@ _NEXT: Final = {
 }
 
 
+_log = structlog.get_logger()
+
+
+def keep_files_private() -> None:
+    """From here on this process and those that it starts make files 0600 and directories 0700."""
+    os.umask(0o077)
+
+
 def lock_directory(data_dir: str) -> IO[str]:
     """Held while the file is open; the kernel releases it however the process ends."""
     try:
-        os.makedirs(data_dir, exist_ok=True)
+        os.makedirs(data_dir, mode=0o700, exist_ok=True)
         file = open(os.path.join(data_dir, LOCK_FILE), "a+")  # noqa: SIM115 — the caller closes it
     except OSError as error:
         raise StorageFailure(
@@ -41,6 +54,14 @@ def lock_directory(data_dir: str) -> IO[str]:
             where=data_dir,
             hint="stop it, or give this one its own --data-dir",
         ) from None
+    mode = stat.S_IMODE(os.stat(data_dir).st_mode)
+    if mode & 0o077:
+        _log.warning(
+            "other users of this machine can look into the data directory",
+            where=data_dir,
+            mode=f"{mode:o}",
+            hint=f"chmod -R go= {shlex.quote(data_dir)}",
+        )
     file.truncate(0)
     file.write(f"{os.getpid()}\n")
     file.flush()

@@ -129,7 +129,7 @@ class DirectoryStore:
         path = self._path(key)
         temporary = os.path.join(self._temporary, uuid.uuid4().hex)
         os.makedirs(self._temporary, exist_ok=True)
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             try:
                 write(fd)
@@ -155,7 +155,7 @@ class DirectoryStore:
             return
         self._make_folders(os.path.dirname(folder))
         try:
-            os.mkdir(folder)
+            os.mkdir(folder, 0o700)
         except FileExistsError:
             return
         _sync_folder(os.path.dirname(folder))

@@ -211,7 +211,7 @@ def rewrite(
 ) -> Rewritten | None:
     """Writes and syncs a group's `.cleaned` files. None if that would change nothing."""
     stem = group.members[0].path.removesuffix(names.LOG)
-    fd = os.open(stem + names.LOG + names.CLEANED, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = os.open(stem + names.LOG + names.CLEANED, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         output = _Output(fd, group, config.index_interval_bytes)
         try:
@@ -251,7 +251,7 @@ def rewrite(
 
 
 def _write_cleaned(path: str, content: bytes) -> None:
-    fd = os.open(path + names.CLEANED, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = os.open(path + names.CLEANED, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         write_at(fd, memoryview(content), 0)
         sync_data(fd)

@@ -34,7 +34,7 @@ def sync_directory(path: str) -> None:
 
 def write_synced(path: str, content: bytes) -> None:
     """Writes a file that its reader checks by a checksum: torn by a crash, it counts as missing."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         write_at(fd, memoryview(content), 0)
         sync_data(fd)
@@ -128,7 +128,7 @@ class FilePool:
         return len(self._files)
 
     def open(self, owner: Owner, path: str, flags: int) -> OpenFile:
-        file = OpenFile(os.open(path, flags | os.O_CLOEXEC, 0o644))
+        file = OpenFile(os.open(path, flags | os.O_CLOEXEC, 0o600))
         self._files[owner] = file
         if len(self._files) > self._limit:
             self._close_idle(owner)

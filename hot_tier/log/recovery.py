@@ -339,6 +339,6 @@ class Recovery:
     def _add_active(self, base_offset: int) -> None:
         segment = Segment(self._disk.files, self._directory, base_offset, DEFAULT_INDEX_INTERVAL)
         self._changed = True
-        os.close(os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        os.close(os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         segment.index = SparseIndex()
         self._state.segments.append(segment)

@@ -42,7 +42,7 @@ Key = tuple[TopicId, int]
 class RecoveryPoints:
     def __init__(self, path: str) -> None:
         is_new = not os.path.exists(path)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._slots: dict[Key, int] = {}
         self._free: list[int] = []
         self._unsynced = False

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.command import tierlog
 from tests.support.etcd import etcd_binary, etcd_cluster
+from tests.support.modes import open_to_others
 from tests.support.service import services
 from tests.support.waiting import wait_until
 from tierlog.client import Client, path
@@ -101,6 +102,7 @@ def test_the_life_of_a_cluster(tmp_path: Path) -> None:
         assert "4 partitions with replicas missing" in shown and "down" in shown
         assert running.end(signal.SIGTERM) == 0
     assert listeners(directory) == []
+    assert not open_to_others(directory)
 
     with up(directory) as running:
         second = running.document()

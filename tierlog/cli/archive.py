@@ -322,8 +322,10 @@ def _say_restored(topic: dict[str, Any]) -> None:
 
 async def _restore(settings: "Settings", names: Sequence[str], config: dict[str, str]) -> list[dict[str, Any]]:
     from gateway.http.archive_schemas import RestoredTopicDocument
+    from tierlog.claims import keep_files_private
     from tierlog.restore import restore_offline
 
+    keep_files_private()
     restored: list[RestoredTopic] = []
     with output.progress("restore", None) as advance:
         async for topic in restore_offline(settings, names, config):

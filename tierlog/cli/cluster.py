@@ -37,8 +37,10 @@ def up(
     ] = None,
     json: Json = False,
 ) -> None:
+    from tierlog.claims import keep_files_private
     from tierlog.cluster_process import LocalCluster
 
+    keep_files_private()
     stopping = threading.Event()
     cluster = LocalCluster(data_dir, brokers, bucket)
     _on_signals(_interrupt)

@@ -37,8 +37,10 @@ def demo(
     ] = False,
     json: Json = False,
 ) -> None:
+    from tierlog.claims import keep_files_private
     from tierlog.demo.report import Report
 
+    keep_files_private()
     if cluster:
         from tierlog.demo.failover import tell
     else:

@@ -29,6 +29,8 @@ def quick_plan() -> Plan:
             Produce(1000, "all", "none", 64 * KB),
             Produce(1000, "all", "lz4", 64 * KB),
             Produce(1000, "all", "none", 64 * KB, "commit"),
+            Produce(1000, "1", "none", 64 * KB, "commit"),
+            Produce(1000, "1", "none", 64 * KB, "default"),
         ),
         consume=((Produce(1000, "all", "none", 64 * KB), 300_000),),
         latency=("os",),
@@ -54,9 +56,11 @@ def full_plan() -> Plan:
                 for batch in (16 * KB, 64 * KB, 1000 * KB)
             ),
             *(
-                Produce(size, "all", "none", batch, "commit")
+                Produce(size, acks, "none", batch, "commit")
+                for acks in ("1", "all")
                 for size, batch in ((100, 64 * KB), (1000, 16 * KB), (1000, 64 * KB), (1000, 1000 * KB))
             ),
+            *(Produce(size, acks, "none", 64 * KB, "default") for acks in ("1", "all") for size in sizes),
         ),
         consume=tuple(
             (Produce(size, "all", codec, 64 * KB), 4_000_000 if size == 100 else 600_000)
@@ -80,7 +84,7 @@ def cluster_plan(*, quick: bool) -> Plan:
         Produce(1000, "all", "none", 64 * KB),
         Produce(1000, "all", "lz4", 64 * KB),
         Produce(100, "all", "none", 64 * KB),
-        Produce(1000, "1", "none", 64 * KB),
+        *(Produce(1000, "1", "none", 64 * KB, flush) for flush in ("os", "commit", "default")),
     )
     return Plan(
         produce=jobs[:1] if quick else jobs,

@@ -17,7 +17,7 @@ from benchmarks.process import BrokerProcess
 from benchmarks.records import write_records
 from benchmarks.results import Results, describe_machine, describe_versions
 from benchmarks.service import TierlogServer
-from benchmarks.workloads import Figures, Produce, Target, measure_start
+from benchmarks.workloads import GROUPS, Figures, Produce, Target, measure_start
 
 # A deleted topic leaves the disk at once instead of after a minute, or jobs would run into each other's writes.
 KAFKA_SETTINGS = {"log.segment.delete.delay.ms": "100"}
@@ -66,8 +66,9 @@ def throughputs(plan: Plan, targets: list[Target], results: Results, saved: Path
         results.write(saved)
 
     for job in plan.produce:
-        group = "produce" if job.flush == "os" else "produce, synced"
-        sample(group, job_name(job), lambda target, job=job: target.measure_produce(job, plan.produce_seconds))
+        sample(
+            GROUPS[job.flush], job_name(job), lambda target, job=job: target.measure_produce(job, plan.produce_seconds)
+        )
     for filling, count in plan.consume:
         topics = {target: target.make_topic("os") for target in targets}
         for target, topic in topics.items():

@@ -19,13 +19,18 @@ from benchmarks.peer.tools import run_tool
 from benchmarks.process import BrokerProcess, wait_for
 
 PARTITIONS = 4
-Flush = Literal["os", "commit"]
+Flush = Literal["os", "commit", "default"]
 Figures = dict[str, float]
 
-# What each broker calls the two policies. Kafka's own default is to leave it to the page cache.
+# What each broker calls the policies. By default tierlog syncs before the ack, and Kafka leaves it to the page cache.
 FLUSH: Mapping[str, Mapping[Flush, dict[str, str]]] = {
-    "tierlog": {"os": {"flush": "os"}, "commit": {"flush": "commit"}},
-    "kafka": {"os": {}, "commit": {"flush.messages": "1"}},
+    "tierlog": {"os": {"flush": "os"}, "commit": {"flush": "commit"}, "default": {}},
+    "kafka": {"os": {}, "commit": {"flush.messages": "1"}, "default": {}},
+}
+GROUPS: Mapping[Flush, str] = {
+    "os": "produce",
+    "commit": "produce, synced",
+    "default": "produce, tierlog synced and Kafka not",
 }
 QUEUES = {"queue.buffering.max.kbytes": "131072", "queue.buffering.max.messages": "1000000"}
 

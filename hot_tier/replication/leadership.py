@@ -104,6 +104,11 @@ class Leadership:
 
     # How far the replicas are
 
+    @property
+    def held(self) -> Offset:
+        """How far this node's own log is known to be durable."""
+        return self._ends.get(self._node, Offset(0))
+
     def holds(self, durable_end: Offset) -> bool:
         """This node's own log is durable up to here; True if the high watermark moved."""
         self._ends[self._node] = durable_end

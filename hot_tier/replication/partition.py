@@ -1,20 +1,20 @@
 """One partition as its leader serves it: what was appended, what is committed, who waits for it.
 
-Owns: the producers that wait for a commit, and who hears of it when the log or what is committed grows.
+Owns: the producers that wait for their acknowledgement, and who hears of it when the log or what is committed grows.
 Leaves to: `hot_tier.log` the bytes and their sync; `leadership` what is committed; `isr` the in-sync set in the store;
 `table` who leads and which topics there are; callers the validation of batches.
 
 - log start ≤ last stable offset ≤ high watermark ≤ log end; the high watermark never goes back within a
   leader epoch.
-- Waiting producers are kept in the order of their end offsets and answered from the front when the high
-  watermark moves: a commit costs what it answers, no task per request.
+- acks=all is answered when the high watermark has passed the batch. acks=1 is answered when this leader's own log
+  holds it as `flush` asks, and not before the high watermark has moved as far as that alone moves it: where the leader
+  is alone in sync, what is acknowledged can be read at once.
 - Once closed (the topic is gone, another broker leads, the disk failed) every waiter has been answered and no
   call adds one.
 """
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -33,8 +33,10 @@ from hot_tier.log.partition_log import Appended, PartitionLog
 from hot_tier.record.batch import BatchHeader
 from hot_tier.replication.leadership import Leadership
 from hot_tier.replication.readable import ReadablePartition, Waiter
+from hot_tier.replication.waiting import Waiting, copy_of
 
 ACKS_ALL: Final = -1
+ACKS_NONE: Final = 0
 LEASE_AGAIN_S: Final = 0.1
 
 
@@ -51,6 +53,7 @@ class Partition(ReadablePartition):
         "_stranded",
         "_unclean",
         "_uncommitted",
+        "_unsafe",
         "leadership",
     )
 
@@ -78,7 +81,8 @@ class Partition(ReadablePartition):
         self._later: asyncio.TimerHandle | None = None
         self._stranded = False
         self._loop = asyncio.get_running_loop()
-        self._uncommitted: deque[tuple[Offset, asyncio.Future[None]]] = deque()
+        self._uncommitted = Waiting()
+        self._unsafe = Waiting()
         self._followers: dict[Waiter, None] = {}
         log.flush_listener = self._flush_settled
         self.configure(topic, log.config)
@@ -110,9 +114,9 @@ class Partition(ReadablePartition):
         self._tell_followers()
 
     def append(self, batch: memoryview | bytearray, header: BatchHeader, now_ms: int, acks: int = ACKS_ALL) -> Appended:
-        """Write a validated batch and set its commit in motion; `when_committed` says when it is done."""
+        """Write a validated batch and set its commit in motion; `when_acknowledged` says when it is done."""
         if self.failure is not None:
-            raise _copy(self.failure)
+            raise copy_of(self.failure)
         if self._may_be_replaced():
             raise NotLeader(
                 "this broker has not renewed its lease, and another may lead without what it takes",
@@ -131,29 +135,29 @@ class Partition(ReadablePartition):
         if not appended.duplicate:
             if self._flush_before_ack:
                 self.log.request_flush(self.log)
-            elif self.leadership.holds(appended.end_offset):
-                self._committed()
+            else:
+                self._holds(appended.end_offset)
             if self._followers:
                 self._tell_followers()
         return appended
+
+    def when_acknowledged(self, end_offset: Offset, acks: int) -> asyncio.Future[None] | None:
+        """None when all below `end_offset` is as safe as `acks` asks, else what resolves when it is."""
+        if acks == ACKS_ALL:
+            return self.when_committed(end_offset)
+        if acks == ACKS_NONE or self.leadership.held >= end_offset:
+            return None
+        if self.failure is not None:
+            raise copy_of(self.failure)
+        return self._unsafe.add(end_offset)
 
     def when_committed(self, end_offset: Offset) -> asyncio.Future[None] | None:
         """None when all below `end_offset` is committed already, else what resolves when it is."""
         if self.high_watermark >= end_offset:
             return None
         if self.failure is not None:
-            raise _copy(self.failure)
-        committed: asyncio.Future[None] = self._loop.create_future()
-        waiting = self._uncommitted
-        if not waiting or waiting[-1][0] <= end_offset:
-            waiting.append((end_offset, committed))
-        else:
-            # A repeated batch of an idempotent producer: its original may wait in the middle.
-            at = len(waiting)
-            while at and waiting[at - 1][0] > end_offset:
-                at -= 1
-            waiting.insert(at, (end_offset, committed))
-        return committed
+            raise copy_of(self.failure)
+        return self._uncommitted.add(end_offset)
 
     def check_committed_known(self) -> None:
         """A new leader knows what was acknowledged before it only once it has committed all that it began with."""
@@ -217,10 +221,8 @@ class Partition(ReadablePartition):
         self._tell_followers()
 
     def _refuse_waiting(self, reason: TierlogError) -> None:
-        waiting, self._uncommitted = self._uncommitted, deque()
-        for _, committed in waiting:
-            if not committed.done():
-                committed.set_exception(_copy(reason))
+        self._uncommitted.refuse(reason)
+        self._unsafe.refuse(reason)
 
     def _others_lead(self) -> NotLeader:
         return NotLeader(
@@ -256,26 +258,26 @@ class Partition(ReadablePartition):
             if self._later is None:
                 self._later = self._loop.call_later(LEASE_AGAIN_S, self._hold_later)
             return
-        if self.leadership.holds(log.flushed_offset if self._flush_before_ack else log.log_end_offset):
-            self._committed()
+        self._holds(log.flushed_offset if self._flush_before_ack else log.log_end_offset)
 
     def _hold_later(self) -> None:
         self._later = None
         self._hold()
 
+    def _holds(self, end_offset: Offset) -> None:
+        """This broker's own log is as safe as `flush` asks, up to here."""
+        if self.leadership.holds(end_offset):
+            self._committed()
+        self._unsafe.answer(end_offset)
+
     def _committed(self) -> None:
         """The high watermark has moved."""
         committed = self.high_watermark = self.leadership.high_watermark
         self.log.committed_offset = committed
-        waiting = self._uncommitted
         too_few = len(self.leadership.in_sync) < self._min_in_sync
-        while waiting and waiting[0][0] <= committed:
-            _, future = waiting.popleft()
-            if not future.done():
-                if too_few:
-                    future.set_exception(NotEnoughReplicasAfterAppend(self._too_few(), where=str(self.tp)))
-                else:
-                    future.set_result(None)
+        self._uncommitted.answer(
+            committed, NotEnoughReplicasAfterAppend(self._too_few(), where=str(self.tp)) if too_few else None
+        )
         if self._waiters:
             self._tell_waiters()
         if self._followers:
@@ -292,8 +294,3 @@ class Partition(ReadablePartition):
 def steady_ms() -> int:
     """What lag is measured with: it neither jumps nor goes back."""
     return time.monotonic_ns() // 1_000_000
-
-
-def _copy(error: TierlogError) -> TierlogError:
-    """Each waiter gets its own: one exception object raised in many places collects all their tracebacks."""
-    return type(error)(error.what, where=error.where, hint=error.hint)

@@ -173,5 +173,10 @@ REPLICATED: tuple[Check, ...] = (
 )
 """What holds with acks=all and idempotence through every change of the leader."""
 
-EVERY: tuple[Check, ...] = (*REPLICATED, watermarks_never_go_back, watermarks_cover_what_was_acknowledged)
+ENDS: tuple[Check, ...] = (watermarks_never_go_back, watermarks_cover_what_was_acknowledged)
 """What holds where one broker answers. A broker that leads no more and does not know it may tell an old end."""
+
+EVERY: tuple[Check, ...] = (*REPLICATED, *ENDS)
+
+ONE_ACK_ALONE: tuple[Check, ...] = (*ONE_COPY, acknowledged_is_readable, later_sends_get_higher_offsets, *ENDS)
+"""What holds with acks=1 where one broker has the only copy: all but for what a retry may double."""

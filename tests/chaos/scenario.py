@@ -3,15 +3,16 @@
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.process import wait_for
 
-from .checker import EVERY, Check, violations, watermarks_never_go_back
+from .checker import EVERY, ONE_ACK_ALONE, Check, violations, watermarks_never_go_back
 from .history import History, Outcome
 from .workload import ConsumerWorker, ProducerWorker, WatermarkWorker, Worker, read_committed_offsets, read_log
 
@@ -137,3 +138,15 @@ class Scenario:
             f"{len(sends)} sent, {self.history.acknowledged} acknowledged, {len(self.history.reads)} read by the group"
         )
         assert not unanswered, f"{unanswered} sends were never answered after the last fault"
+
+
+@contextmanager
+def with_all_acks_and_with_one(bootstrap: str, directory: Path, **options: Any) -> Iterator[list[Scenario]]:
+    """Two loads at once on one broker, on a topic each."""
+    seed = options.pop("seed", None) or chosen_seed()
+    runs = [
+        Scenario(bootstrap, directory, seed=seed, **options),
+        Scenario(bootstrap, directory, seed=seed, acks="1", checks=ONE_ACK_ALONE, producers=2, consumers=1, **options),
+    ]
+    with runs[0], runs[1]:
+        yield runs

@@ -4,22 +4,24 @@ import time
 
 import pytest
 
-from .scenario import Scenario
+from .scenario import Scenario, with_all_acks_and_with_one
 
 SMALL_SEGMENTS = {"segment.bytes": "1048576"}
 
 
 def kill_rounds(make_broker, tmp_path, rounds: int, config: dict[str, str]) -> None:
     broker = make_broker()
-    with Scenario(broker.bootstrap, tmp_path, config=SMALL_SEGMENTS | config) as run:
+    with with_all_acks_and_with_one(broker.bootstrap, tmp_path, config=SMALL_SEGMENTS | config) as runs:
         for round_ in range(rounds):
-            run.wait_for_service(round_)
-            time.sleep(run.random.uniform(0.05, 1.5))
+            for run in runs:
+                run.wait_for_service(round_)
+            time.sleep(runs[0].random.uniform(0.05, 1.5))
             broker.kill()
             broker.start()
-        run.wait_for_acks()
-        history = run.verdict()
-    assert history.acknowledged > 100 * rounds
+        for run in runs:
+            run.wait_for_acks()
+        histories = [run.verdict() for run in runs]
+    assert all(history.acknowledged > 50 * rounds for history in histories)
 
 
 @pytest.mark.timeout(240)

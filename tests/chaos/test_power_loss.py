@@ -1,4 +1,5 @@
-"""The power goes: whatever was not synced is lost or torn. With flush=commit nothing acknowledged is.
+"""The power goes: whatever was not synced is lost or torn. With flush=commit nothing acknowledged is,
+with acks=all and with acks=1.
 
 The data directory, metadata included, is on a FUSE disk that forgets at the cut (`faulty_disk.py`).
 """
@@ -13,7 +14,7 @@ from benchmarks.service import TierlogServer
 
 from .conftest import TARGET
 from .faulty_mount import FaultyMount
-from .scenario import Scenario, chosen_seed
+from .scenario import chosen_seed, with_all_acks_and_with_one
 
 pytestmark = [
     pytest.mark.skipif(FaultyMount.why_not() is not None, reason=str(FaultyMount.why_not())),
@@ -28,20 +29,21 @@ def power_rounds(directory: Path, rounds: int, flush: str = "commit") -> None:
     broker = TierlogServer(directory, data_dir=disk.path / "data")
     try:
         broker.start()
-        with Scenario(
-            broker.bootstrap, directory, seed=seed, rate=150, config={"segment.bytes": "1048576", "flush": flush}
-        ) as run:
+        config = {"segment.bytes": "1048576", "flush": flush}
+        with with_all_acks_and_with_one(broker.bootstrap, directory, seed=seed, rate=150, config=config) as runs:
             for round_ in range(rounds):
-                run.wait_for_service(round_)
-                time.sleep(run.random.uniform(0.05, 1.5))
+                for run in runs:
+                    run.wait_for_service(round_)
+                time.sleep(runs[0].random.uniform(0.05, 1.5))
                 disk.cut_power()
                 broker.kill()
                 disk.unmount()
                 disk.mount()
                 broker.start()
-            run.wait_for_acks()
-            history = run.verdict()
-        assert history.acknowledged > 50 * rounds
+            for run in runs:
+                run.wait_for_acks()
+            histories = [run.verdict() for run in runs]
+        assert all(history.acknowledged > 50 * rounds for history in histories)
     finally:
         broker.kill()
         disk.unmount()

@@ -1,8 +1,9 @@
 """Produce: one batch per partition, checked, appended, and acknowledged as the producer asked.
 
 Everything up to the append happens before this returns, in the order requests came in: the records are views into
-the receive buffer, and a pipelining producer relies on the order. Only the acknowledgement may come later: with
-acks=all the answer waits until every batch is committed, or says which were not in time.
+the receive buffer, and a pipelining producer relies on the order. Only the acknowledgement may come later: the answer
+waits until every batch is as safe as `acks` asks (all: committed; 1: on this broker as the topic's `flush` says), or
+says which were not in time.
 
 Checking a batch that is large once decompressed would hold up everybody else, and so would compressing it anew. Such a
 one is copied, checked and compressed in a thread, and the connection's next request waits for the whole answer, so that
@@ -45,12 +46,10 @@ from hot_tier.log.config import TopicConfig
 from hot_tier.log.partition_log import recompressed
 from hot_tier.record.batch import BatchHeader, read_header
 from hot_tier.record.validate import BatchLimits, validate_produced
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.partition import ACKS_ALL, ACKS_NONE, Partition
 
 NO_ERROR: Final = 0
 NO_OFFSET: Final = -1
-ACKS_ALL: Final = -1
-ACKS_NONE: Final = 0
 
 _log = structlog.get_logger()
 
@@ -187,10 +186,9 @@ def _append(
         appended.log_append_time_ms,
         partition.log.log_start_offset,
     )
-    if acks == ACKS_ALL:
-        committed = partition.when_committed(appended.end_offset)
-        if committed is not None:
-            commits.append((answer, committed, partition.tp, header))
+    acknowledged = partition.when_acknowledged(appended.end_offset, acks)
+    if acknowledged is not None:
+        commits.append((answer, acknowledged, partition.tp, header))
     return answer
 
 
@@ -266,7 +264,7 @@ class CommitWait:
         """The batches are in the log and may be committed yet; the producer will ask again, or not."""
         for commit in self._open.values():
             self._fail(commit, TimeoutError())
-            commit[0].error_message = "not committed within the request's timeout"
+            commit[0].error_message = "written, and not as safe as acks asks within the request's timeout"
             commit[1].cancel()
         self._open.clear()
         self._finish()

@@ -10,6 +10,7 @@ import pytest
 from gateway.kafka.errors import ErrorCode
 from gateway.kafka.handlers import produce as handler
 from gateway.kafka.protocol.api_keys import ApiKey
+from gateway.kafka.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from gateway.kafka.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -189,32 +190,46 @@ async def test_the_record_before_a_limit_passes(node):
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-async def test_acks_all_waits_for_the_commit_and_says_when_it_was_not_in_time(topic):
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_an_ack_waits_for_the_sync_and_says_when_it_was_not_in_time(topic, acks):
     partition = topic.node.partitions.get("t", 0)
     asked = []
     flush, partition.log.request_flush = partition.log.request_flush, asked.append
     async with topic.connect() as wire:
-        answer = await wire.ask(produce((0, batch(b"a")), acks=1), 9)
-        assert answer.responses[0].partition_responses[0].base_offset == 0
-        await wire.send(produce((0, batch(b"b")), timeout_ms=10_000), 9)
-        await wire.send(produce((0, batch(b"c")), timeout_ms=100), 9)
-        await wire.send(produce((0, batch(b"d")), timeout_ms=10_000), 9)
-        await until(lambda: len(asked) == 4)
+        await wire.send(produce((0, batch(b"a")), acks=acks, timeout_ms=10_000), 9)
+        await wire.send(produce((0, batch(b"b")), acks=acks, timeout_ms=100), 9)
+        await wire.send(produce((0, batch(b"c")), acks=acks, timeout_ms=10_000), 9)
+        await until(lambda: len(asked) == 3)
         await asyncio.sleep(0.2)
         flush(partition.log)
         answers = [(await wire.receive(ApiKey.PRODUCE, 9))[1] for _ in range(3)]
         parts = [answer.responses[0].partition_responses[0] for answer in answers]
         assert [part.error_code for part in parts] == [0, ErrorCode.REQUEST_TIMED_OUT, 0]
-        assert [part.base_offset for part in parts] == [1, -1, 3]
-    assert await values(topic) == [b"a", b"b", b"c", b"d"]
+        assert [part.base_offset for part in parts] == [0, -1, 2]
+    assert await values(topic) == [b"a", b"b", b"c"]
 
 
-async def test_a_disk_that_fails_is_told_to_those_who_wait(topic):
+@pytest.mark.parametrize("flush", ["commit", "os"])
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_what_is_acknowledged_is_in_the_next_list_offsets(node, flush, acks):
+    await node.node.admin.create_topic("t", 1, config={"flush": flush})
+    latest = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])])
+    partition = node.node.partitions.get("t", 0)
+    async with node.connect() as producer, node.connect() as asker:
+        for number in range(100):
+            answer = await producer.ask(produce((0, batch(b"%d" % number)), acks=acks), 9)
+            assert answer.responses[0].partition_responses[0].base_offset == number
+            assert (await asker.ask(latest, 9)).topics[0].partitions[0].offset == number + 1
+            assert flush == "os" or partition.log.flushed_offset == number + 1
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_a_disk_that_fails_is_told_to_those_who_wait(topic, acks):
     partition = topic.node.partitions.get("t", 0)
     asked = []
     partition.log.request_flush = asked.append
     async with topic.connect() as wire:
-        await wire.send(produce((0, batch(b"a"))), 9)
+        await wire.send(produce((0, batch(b"a")), acks=acks), 9)
         await until(lambda: asked)
         partition.close(StorageFailure("the disk is gone"))
         answer = (await wire.receive(ApiKey.PRODUCE, 9))[1].responses[0].partition_responses[0]

@@ -93,9 +93,7 @@ def refuse_once(monkeypatch, sequence):
 
 def hand_over_and_back(partition):
     """The answer to all who wait when another broker leads; then this one leads again."""
-    for _, committed in partition._uncommitted:
-        committed.set_exception(NotLeader("handed over", where=str(partition.tp)))
-    partition._uncommitted.clear()
+    partition._uncommitted.refuse(NotLeader("handed over", where=str(partition.tp)))
 
 
 async def ask(wire, sequences):

@@ -183,6 +183,60 @@ async def test_fetches_hear_of_every_move(make: Callable[..., Harness]) -> None:
     assert heard == [-1, 1, 2]
 
 
+# One ack
+
+
+async def test_acks_1_waits_for_the_leaders_own_sync_alone(make: Callable[..., Harness]) -> None:
+    h = make(in_state=state(isr=(ME, OTHER)))
+    h.append(2, acks=1)
+    waiting, committed = h.partition.when_acknowledged(Offset(2), 1), h.waits(2)
+    assert waiting is not None and not waiting.done()
+    h.log.flush()
+    assert waiting.done() and waiting.exception() is None
+    assert (h.partition.high_watermark, committed.done()) == (0, False)
+    assert h.partition.when_acknowledged(Offset(2), 1) is None
+    h.fetched(2)
+    assert committed.done()
+
+
+async def test_acks_1_of_a_leader_alone_in_sync_is_answered_with_the_commit(make: Callable[..., Harness]) -> None:
+    h = make()
+    h.append(2, acks=1)
+    waiting = h.partition.when_acknowledged(Offset(2), 1)
+    assert waiting is not None
+    seen: list[int] = []
+    h.partition.add_waiter(lambda: seen.append(int(waiting.done())))
+    h.log.flush()
+    assert (h.partition.high_watermark, waiting.done()) == (2, True)
+    assert seen == [0], "it could be read before it was acknowledged"
+
+
+async def test_acks_1_does_not_wait_where_nothing_is_synced(make: Callable[..., Harness]) -> None:
+    h = make(TopicConfig(flush="os"), state(isr=(ME, OTHER)))
+    h.append(2, acks=1)
+    assert h.partition.when_acknowledged(Offset(2), 1) is None
+    assert h.partition.when_acknowledged(Offset(2), 0) is None
+    assert h.partition.when_acknowledged(Offset(2), -1) is not None
+
+
+async def test_acks_1_needs_no_more_replicas_than_the_leader(make: Callable[..., Harness]) -> None:
+    h = make(TopicConfig(min_insync_replicas=2))
+    h.append(acks=1)
+    waiting = h.partition.when_acknowledged(Offset(1), 1)
+    assert waiting is not None
+    h.log.flush()
+    assert waiting.exception() is None
+
+
+async def test_acks_1_is_refused_when_another_is_about_to_lead(make: Callable[..., Harness]) -> None:
+    h = make(in_state=state(isr=(ME, OTHER)))
+    h.append(acks=1)
+    waiting = h.partition.when_acknowledged(Offset(1), 1)
+    assert waiting is not None
+    h.partition.strand()
+    assert isinstance(waiting.exception(), NotLeader)
+
+
 # Leadership
 
 
@@ -217,16 +271,18 @@ async def test_other_members_hold_the_commit(make: Callable[..., Harness]) -> No
 
 
 @pytest.mark.parametrize("unclean", [False, True])
+@pytest.mark.parametrize("acks", [-1, 1])
 async def test_alone_with_unclean_election_nothing_is_acknowledged_without_a_lease(
-    make: Callable[..., Harness], unclean: bool
+    make: Callable[..., Harness], unclean: bool, acks: int
 ) -> None:
     """A paused broker that wakes up finds its sync done: another may have been elected without it."""
     h = make(TopicConfig(unclean_leader_election_enable=unclean))
     leases = [True]
     h.partition.close(NotLeader("again, with a lease"))
     h.partition = Partition(TP, h.topic, h.log, state(), ME, NOW_MS, lease_valid=lambda: leases[-1])
-    h.append()
-    waiting = h.waits(1)
+    h.append(acks=acks)
+    waiting = h.partition.when_acknowledged(Offset(1), acks)
+    assert waiting is not None
     leases.append(False)
     h.log.flush()
     assert waiting.done() is not unclean
@@ -332,18 +388,20 @@ async def test_closing_answers_everyone(make: Callable[..., Harness], reason: Ti
     h.append()
     h.log.flush()
     h.append(2)
-    one, two = h.waits(3), h.waits(2)
+    one, two, three = h.waits(3), h.waits(2), h.partition.when_acknowledged(Offset(3), 1)
+    assert three is not None
     told: list[bool] = []
     h.partition.add_waiter(lambda: told.append(True))
     h.partition.close(reason)
     first, second = one.exception(), two.exception()
-    assert type(first) is type(second) is type(reason)
+    assert type(first) is type(second) is type(three.exception()) is type(reason)
     assert first is not second and str(first) == str(reason)
     assert told == [True]
     with pytest.raises(type(reason)):
         h.append()
-    with pytest.raises(type(reason)):
-        h.partition.when_committed(Offset(3))
+    for acks in (-1, 1):
+        with pytest.raises(type(reason)):
+            h.partition.when_acknowledged(Offset(3), acks)
     assert h.partition.when_committed(Offset(1)) is None, "what is committed stays so"
     h.log.flush()
     assert h.partition.high_watermark == 1, "a closed partition commits nothing more"
@@ -388,7 +446,7 @@ operations = st.lists(
         st.tuples(st.just("append"), st.integers(1, 3)),
         st.tuples(st.just("prepare"), st.just(0)),
         st.tuples(st.just("settle"), st.integers(0, 3)),
-        st.tuples(st.just("wait"), st.integers(0, 20)),
+        st.tuples(st.sampled_from(["wait for all", "wait for one"]), st.integers(0, 20)),
     ),
     max_size=40,
 )
@@ -416,8 +474,8 @@ def test_waiters_are_answered_exactly_when_their_offset_is_synced(steps: list[tu
                         job.run()
                         h.log.settle_flush(job)
                         synced = max(synced, job.point.offset)
-                    case "wait":
-                        future = h.partition.when_committed(Offset(number))
+                    case "wait for all" | "wait for one":
+                        future = h.partition.when_acknowledged(Offset(number), -1 if what == "wait for all" else 1)
                         assert (future is None) == (number <= synced)
                         if future is not None:
                             waiting.append((number, future))

@@ -1,0 +1,58 @@
+"""Producers that wait until a partition's log has reached an offset, in one sense or another: committed, or durable.
+
+They are kept in the order of their end offsets and answered from the front: an answer costs what it answers, no task
+per request.
+"""
+
+import asyncio
+from collections import deque
+
+from hot_tier.errors import TierlogError
+from hot_tier.ids import Offset
+
+
+class Waiting:
+    __slots__ = ("_loop", "_queue")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[tuple[Offset, asyncio.Future[None]]] = deque()
+
+    def add(self, end_offset: Offset) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = self._loop.create_future()
+        queue = self._queue
+        if not queue or queue[-1][0] <= end_offset:
+            queue.append((end_offset, future))
+        else:
+            # A repeated batch of an idempotent producer: its original may wait in the middle.
+            at = len(queue)
+            while at and queue[at - 1][0] > end_offset:
+                at -= 1
+            queue.insert(at, (end_offset, future))
+        return future
+
+    def answer(self, reached: Offset, but: TierlogError | None = None) -> None:
+        """All that wait for `reached` or less have what they waited for, `but` for this error."""
+        queue = self._queue
+        while queue and queue[0][0] <= reached:
+            _settle(queue.popleft()[1], but)
+
+    def refuse(self, reason: TierlogError) -> None:
+        """Nobody gets what it waits for."""
+        queue, self._queue = self._queue, deque()
+        for _, future in queue:
+            _settle(future, reason)
+
+
+def _settle(future: "asyncio.Future[None]", error: TierlogError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(copy_of(error))
+
+
+def copy_of(error: TierlogError) -> TierlogError:
+    """Each waiter gets its own: one exception object raised in many places collects all their tracebacks."""
+    return type(error)(error.what, where=error.where, hint=error.hint)

@@ -1,7 +1,7 @@
 """Key compaction: of each key only the latest record stays. Decisions here; `compactor` moves the bytes.
 
 A log under `cleanup.policy=compact` is cleaned from its start up to the first segment that may not be cleaned yet: the
-active one, one that is not committed, or one younger than min.compaction.lag.ms.
+active one, one that is damaged or not committed, or one younger than min.compaction.lag.ms.
 
     0 ───── cleaned before ─────┬────── dirty ──────┬── not yet ──┬─ active ─
                                 first dirty         cleanable end
@@ -43,7 +43,7 @@ def cleanable(
     """The segments, from the oldest on, that may be cleaned now."""
     chosen: list[SegmentInfo] = []
     for segment in segments:
-        if not segment.sealed or segment.end_offset > committed_offset:
+        if not segment.sealed or segment.damage or segment.end_offset > committed_offset:
             break
         if config.min_compaction_lag_ms and now_ms - segment.max_timestamp < config.min_compaction_lag_ms:
             break

@@ -24,7 +24,7 @@ from hot_tier.log.compaction import Group, cleanable, dirty_ratio, first_dirty, 
 from hot_tier.log.compaction_swap import remove_cleaned
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.files import read_at, sync_data, write_at
-from hot_tier.log.index import NEVER_CLEANED, NO_TIMESTAMP, Seal, SparseIndex, write_index, write_time_index
+from hot_tier.log.index import NEVER_CLEANED, NO_TIMESTAMP, UNKNOWN, Seal, SparseIndex, write_index, write_time_index
 from hot_tier.log.kernels import HAS_KEY, HAS_VALUE
 from hot_tier.log.key_table import (
     RECORD_END,
@@ -35,8 +35,10 @@ from hot_tier.log.key_table import (
     Rows,
 )
 from hot_tier.log.partition_log import PartitionLog
+from hot_tier.log.proof import HEADS_DIFFER, NotWhole
+from hot_tier.log.scan import digest_of_heads
 from hot_tier.log.segment import SegmentInfo
-from hot_tier.record.batch import BatchHeader, check_crc, iter_headers, read_header, write_batch
+from hot_tier.record.batch import BatchHeader, check_crc, iter_headers, read_header, whole_batches_bytes, write_batch
 from hot_tier.record.compression import Codec, compress
 
 _log = structlog.get_logger()
@@ -156,31 +158,40 @@ class Compactor:
 
 
 def iter_batches(segment: SegmentInfo) -> Generator[tuple[memoryview, BatchHeader], None, None]:
-    """Every batch of a segment, checked. CorruptBatch at the first that is not whole or not right."""
-    fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-    size = segment.size
+    """Every batch of a segment, checked. NotWhole at the first that is not right, or after the last if all of them
+    together are not what the seal says: whoever keeps something of them reads to the end first."""
+    path = segment.path
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        position = 0
+        position = batches = digest = 0
         next_offset: int = segment.base_offset
         wanted = _READ_BYTES
-        while position < size:
-            data = read_at(fd, position, min(wanted, size - position))
+        while position < segment.size:
+            data = read_at(fd, position, min(wanted, segment.size - position))
             taken = 0
-            for at, header in iter_headers(data):
-                check_crc(data, header, at)
-                if not next_offset <= header.base_offset <= header.last_offset < segment.end_offset or (
-                    segment.dense and header.base_offset != next_offset
-                ):
-                    raise CorruptBatch(f"offset {header.base_offset} is out of order", where=segment.path)
-                next_offset = header.last_offset + 1
-                taken = at + header.size
-                yield data[at:taken], header
-            wanted = _READ_BYTES
-            if taken == 0:
-                wanted = read_header(data).size
-                if wanted <= len(data) or wanted > size - position:
-                    raise CorruptBatch("a batch runs past the end of its segment", where=segment.path)
+            try:
+                whole = whole_batches_bytes(data)
+                for at, header in iter_headers(data[:whole]):
+                    check_crc(data, header, at)
+                    if not next_offset <= header.base_offset <= header.last_offset < segment.end_offset or (
+                        segment.dense and header.base_offset != next_offset
+                    ):
+                        raise CorruptBatch(f"offset {header.base_offset} is out of order")
+                    next_offset = header.last_offset + 1
+                    taken = at + header.size
+                    digest = digest_of_heads(data[at:taken], digest)
+                    batches += 1
+                    yield data[at:taken], header
+                wanted = _READ_BYTES
+                if not whole:
+                    wanted = read_header(data).size
+                    if wanted <= len(data) or wanted > segment.size - position:
+                        raise CorruptBatch("a batch runs past the end of its segment")
+            except CorruptBatch as error:
+                raise NotWhole(error.what, path, position + taken) from None
             position += taken
+        if segment.batches != UNKNOWN and (segment.batches, segment.header_digest) != (batches, digest):
+            raise NotWhole(HEADS_DIFFER, path, 0)
     finally:
         os.close(fd)
 
@@ -241,6 +252,8 @@ def rewrite(
         cleaned_ms,
         sealed=True,
         dense=False,
+        batches=output.batches,
+        header_digest=output.header_digest,
     )
     for suffix, content in (
         (names.TIME_INDEX, write_time_index(output.index, seal)),
@@ -267,6 +280,8 @@ class _Output:
         self._buffer = bytearray()
         self.index = SparseIndex()
         self.size = 0
+        self.batches = 0
+        self.header_digest = 0
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = group.base_offset
 
@@ -279,6 +294,8 @@ class _Output:
             self.max_timestamp_offset = base_offset
         self._buffer += batch
         self.size += len(batch)
+        self.batches += 1
+        self.header_digest = digest_of_heads(memoryview(batch), self.header_digest)
         if len(self._buffer) >= _WRITE_BYTES:
             self._write()
 

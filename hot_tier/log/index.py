@@ -10,7 +10,7 @@ Rules:
   strictly rising. `offset` is that of an offset entry.
 - A file counts only if its CRC is right and it speaks of this base offset and this many bytes of log.
 - The `.index` file of a sealed segment is its seal: it is written after the log was synced, and says how long
-  the log was. What has a seal is never truncated by recovery.
+  the log was and what the heads of all its batches were. What has a seal is never truncated by recovery.
 """
 
 import sys
@@ -24,16 +24,20 @@ from hot_tier.record.crc import crc32c
 NO_TIMESTAMP: Final = -1
 NEVER_CLEANED: Final = -1
 
-_VERSION: Final = 1
+UNKNOWN: Final = -1
+"""Batches of a segment whose seal was written before seals counted them: their heads have no digest either."""
+
 _SEALED: Final = 1
 _DENSE: Final = 2
+_DAMAGED: Final = 4
 
 _INDEX_MAGIC: Final = b"TLOX"
-_INDEX_HEADER: Final = Struct(
+_INDEX_VERSION: Final = 2
+_INDEX_FIELDS: Final = (
     "<"
     "4s"  # magic
     "H"  # version
-    "H"  # flags: 1 sealed, 2 dense
+    "H"  # flags: 1 sealed, 2 dense, 4 damaged
     "q"  # base offset
     "q"  # end offset
     "q"  # bytes of log
@@ -42,13 +46,34 @@ _INDEX_HEADER: Final = Struct(
     "q"  # when compaction first wrote these records, ms; -1 for never
     "I"  # entries
     "I"  # CRC-32C of the entries
-    "I"  # CRC-32C of the header before this field, so that a seal can be read alone
 )
-SEAL_BYTES: Final = _INDEX_HEADER.size
+_INDEX_HEADERS: Final = {
+    1: Struct(_INDEX_FIELDS + "I"),  # CRC-32C of the header before this field, so that a seal can be read alone
+    _INDEX_VERSION: Struct(
+        _INDEX_FIELDS + "i"  # batches, -1 where they were not counted
+        "I"  # CRC-32C of the heads of all batches
+        "I"  # CRC-32C of the header before this field
+    ),
+}
+_VERSION_AT: Final = slice(4, 6)
+SEAL_BYTES: Final = _INDEX_HEADERS[_INDEX_VERSION].size
+"""As much of an `.index` file as holds its seal, whatever its version."""
 
+_TIME_VERSION: Final = 1
 _TIME_MAGIC: Final = b"TLTX"
 _TIME_HEADER: Final = Struct("<4sHHqqIII")  # magic, version, zero, base offset, bytes of log, entries, both CRC-32C
 _CRC_BYTES: Final = 4
+
+
+class Contents(NamedTuple):
+    """What the log file of a segment holds, as far as it can be said without its records."""
+
+    base_offset: int
+    end_offset: int
+    log_bytes: int
+    dense: bool
+    batches: int
+    header_digest: int
 
 
 class Seal(NamedTuple):
@@ -63,6 +88,15 @@ class Seal(NamedTuple):
     sealed: bool
     dense: bool
     """Each batch starts where the one before it ends; compaction leaves gaps."""
+    batches: int = UNKNOWN
+    header_digest: int = 0
+    """CRC-32C of the heads of all batches (`scan.digest_of_heads`)."""
+    damaged: bool = False
+    """It was damaged when it was sealed."""
+
+    @property
+    def contents(self) -> Contents:
+        return Contents(self.base_offset, self.end_offset, self.log_bytes, self.dense, self.batches, self.header_digest)
 
 
 class SparseIndex:
@@ -115,10 +149,10 @@ class SparseIndex:
 
 def write_index(index: SparseIndex, seal: Seal) -> bytes:
     body = _little(index.offsets) + _little(index.positions)
-    head = _INDEX_HEADER.pack(
+    head = _INDEX_HEADERS[_INDEX_VERSION].pack(
         _INDEX_MAGIC,
-        _VERSION,
-        (_SEALED if seal.sealed else 0) | (_DENSE if seal.dense else 0),
+        _INDEX_VERSION,
+        (_SEALED if seal.sealed else 0) | (_DENSE if seal.dense else 0) | (_DAMAGED if seal.damaged else 0),
         seal.base_offset,
         seal.end_offset,
         seal.log_bytes,
@@ -127,6 +161,8 @@ def write_index(index: SparseIndex, seal: Seal) -> bytes:
         seal.cleaned_ms,
         len(index.offsets),
         crc32c(body),
+        seal.batches,
+        seal.header_digest,
         0,
     )
     return _with_crc(head) + body
@@ -135,30 +171,51 @@ def write_index(index: SparseIndex, seal: Seal) -> bytes:
 def write_time_index(index: SparseIndex, seal: Seal) -> bytes:
     body = _little(index.times) + _little(index.time_offsets)
     head = _TIME_HEADER.pack(
-        _TIME_MAGIC, _VERSION, 0, seal.base_offset, seal.log_bytes, len(index.times), crc32c(body), 0
+        _TIME_MAGIC, _TIME_VERSION, 0, seal.base_offset, seal.log_bytes, len(index.times), crc32c(body), 0
     )
     return _with_crc(head) + body
 
 
 def read_seal(content: bytes) -> Seal | None:
     """The head of an `.index` file; None if it is not whole."""
-    if len(content) < SEAL_BYTES or not _head_is_whole(content[:SEAL_BYTES]):
+    found = _read_index_head(content)
+    return found[0] if found is not None else None
+
+
+def _read_index_head(content: bytes) -> tuple[Seal, int, int, int] | None:
+    """The seal, the number of entries, their CRC-32C, and where they start."""
+    header = _INDEX_HEADERS.get(int.from_bytes(content[_VERSION_AT], "little"))
+    if header is None or len(content) < header.size or not _head_is_whole(content[: header.size]):
         return None
-    magic, version, flags, base, end, log_bytes, latest, latest_offset, cleaned_ms, *_ = _INDEX_HEADER.unpack_from(
-        content
+    magic, _, flags, base, end, log_bytes, latest, latest_offset, cleaned_ms, count, crc, *heads, _ = (
+        header.unpack_from(content)
     )
-    if magic != _INDEX_MAGIC or version != _VERSION:
+    if magic != _INDEX_MAGIC:
         return None
-    return Seal(base, end, log_bytes, latest, latest_offset, cleaned_ms, bool(flags & _SEALED), bool(flags & _DENSE))
+    batches, header_digest = heads or (UNKNOWN, 0)
+    seal = Seal(
+        base,
+        end,
+        log_bytes,
+        latest,
+        latest_offset,
+        cleaned_ms,
+        bool(flags & _SEALED),
+        bool(flags & _DENSE),
+        batches,
+        header_digest,
+        bool(flags & _DAMAGED),
+    )
+    return seal, count, crc, header.size
 
 
 def read_index(content: bytes) -> tuple[Seal, SparseIndex] | None:
     """The seal and the offset entries; None for anything that is not a whole, undamaged file."""
-    seal = read_seal(content)
-    if seal is None:
+    found = _read_index_head(content)
+    if found is None:
         return None
-    count, crc, _ = _INDEX_HEADER.unpack_from(content)[-3:]
-    body = content[SEAL_BYTES:]
+    seal, count, crc, start = found
+    body = content[start:]
     if len(body) != 8 * count or crc32c(body) != crc:
         return None
     index = SparseIndex()
@@ -175,7 +232,7 @@ def read_time_index(content: bytes, seal: Seal, into: SparseIndex) -> bool:
         return False
     magic, version, _, base_offset, log_bytes, count, crc, _ = _TIME_HEADER.unpack_from(content)
     body = content[size:]
-    if magic != _TIME_MAGIC or version != _VERSION or len(body) != 12 * count or crc32c(body) != crc:
+    if magic != _TIME_MAGIC or version != _TIME_VERSION or len(body) != 12 * count or crc32c(body) != crc:
         return False
     if (base_offset, log_bytes) != (seal.base_offset, seal.log_bytes):
         return False

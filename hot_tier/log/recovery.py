@@ -26,9 +26,10 @@ from hot_tier.log.compaction_swap import finish_swaps
 from hot_tier.log.disk import Disk
 from hot_tier.log.epochs import LeaderEpochs, read_epochs
 from hot_tier.log.files import replace_synced, sync_data, sync_directory, write_synced
-from hot_tier.log.index import NO_TIMESTAMP, SEAL_BYTES, Seal, SparseIndex, read_seal
+from hot_tier.log.index import NO_TIMESTAMP, SEAL_BYTES, UNKNOWN, Seal, SparseIndex, read_seal
 from hot_tier.log.names import OffsetFile
 from hot_tier.log.producer_snapshots import restore_producers
+from hot_tier.log.proof import NotWhole, prove_segment
 from hot_tier.log.recovery_points import RecoveryPoint
 from hot_tier.log.scan import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, MAX_TIMESTAMP, Rows, Walk
 from hot_tier.log.sealed_text import read_sealed_text
@@ -164,6 +165,8 @@ class Recovery:
         segment.created_ms = seal.max_timestamp
         if os.path.getsize(segment.path) < seal.log_bytes:
             self._damage(segment, os.path.getsize(segment.path), "the file is shorter than its seal says")
+        elif seal.damaged:
+            self._find_damage(segment)
         if next_base is not None and next_base < seal.end_offset:
             self._damage(segment, 0, f"the next segment starts at {next_base}, inside this one")
         self._state.segments.append(segment)
@@ -222,6 +225,7 @@ class Recovery:
                 segment.max_timestamp = latest
                 segment.max_timestamp_offset = int(rows[int(rows[:, MAX_TIMESTAMP].argmax()), BASE_OFFSET])
             self._note_epochs(rows)
+        segment.batches, segment.header_digest = walk.batches, walk.header_digest
         segment.found(walk.position, walk.next_offset)
         self._result.checked_bytes += walk.position - start
 
@@ -231,6 +235,15 @@ class Recovery:
             epochs.assign(int(rows[at, LEADER_EPOCH]), int(rows[at, BASE_OFFSET]))
 
     # Damage
+
+    def _find_damage(self, segment: Segment) -> None:
+        """An earlier recovery sealed it as damaged; where, only the file tells."""
+        position, what = 0, "it was damaged when it was sealed"
+        try:
+            prove_segment(segment.path, segment.info().contents)
+        except NotWhole as error:
+            position, what = error.position, error.what
+        self._damage(segment, position, what)
 
     def _damage(self, segment: Segment, position: int, what: str) -> None:
         segment.mark_damaged(position, what)
@@ -244,9 +257,11 @@ class Recovery:
         if self._point.segment_base != segment.base_offset:
             end_offset = max(walk.next_offset, next_base or 0, self._point.offset if next_base is None else 0)
             segment.found(file_bytes, end_offset)
+            segment.batches = UNKNOWN
             return
         rest = Walk(fd, min(synced, file_bytes), file_bytes, self._point.offset, check_from=0)
         self._take(segment, rest)
+        segment.batches = UNKNOWN
         segment.found(max(segment.size, synced), segment.end_offset)
         if rest.fault is not None:
             self._result.cut_bytes += file_bytes - rest.position
@@ -260,6 +275,7 @@ class Recovery:
         else:
             # So its seal will say, and the next recovery finds the file shorter than that.
             before.found(before.size + 1, end_offset)
+            before.batches = UNKNOWN
 
     def _drop(self, bases: list[int]) -> None:
         for base_offset in bases:

@@ -6,6 +6,9 @@ stops at the first batch that fails and says why; what that means is the caller'
 
 Headers are parsed by a compiled kernel, a window of the file at a time. Where no CRC is due, a window is small
 and the next one starts at the next header, so large batches are stepped over and not read.
+
+The head of a batch is what its CRC does not cover, and the CRC: base offset, length, leader epoch, magic, CRC. One
+digest over the heads of all batches of a file therefore covers every byte of it.
 """
 
 from collections.abc import Iterator
@@ -19,7 +22,9 @@ from hot_tier.log.kernels import HEADER_COLUMNS, parse_headers
 from hot_tier.record.batch import CRC_COVERED_FROM, HEADER_BYTES
 from hot_tier.record.crc import crc32c
 
-_SKIM_BYTES: Final = 64 << 10
+_SKIM_BYTES: Final = 256 << 10
+_STEP_BYTES: Final = 4 << 10
+_LARGE_BATCH: Final = 128 << 10
 _CHECK_BYTES: Final = 2 << 20
 
 # Columns of a row, as `kernels.parse_headers` fills them.
@@ -27,6 +32,13 @@ POSITION, SIZE, BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, ATTRIBUTES, MAX_TIMESTAM
 PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, RECORD_COUNT, CRC = range(7, 12)
 
 Rows = NDArray[np.int64]
+
+_HEAD: Final = np.arange(CRC_COVERED_FROM)
+
+
+def digest_of_heads(batch: memoryview, previous: int) -> int:
+    """The digest with the head of one more batch."""
+    return crc32c(batch[:CRC_COVERED_FROM], previous)
 
 
 class Walk:
@@ -43,7 +55,12 @@ class Walk:
         """Where the first batch starts that was not delivered; `end` if all were."""
         self.next_offset = next_offset
         """The lowest offset that the batch there may have."""
+        self.batches = 0
+        """How many were delivered."""
+        self.header_digest = 0
+        """Over the heads of those."""
         self.fault: str | None = None
+        self._skim_bytes = _SKIM_BYTES
 
     def __iter__(self) -> Iterator[Rows]:
         while self.position < self._end and self.fault is None:
@@ -54,7 +71,7 @@ class Walk:
     def _window(self) -> Rows:
         start = self.position
         checked = start >= self._check_from
-        data = read_at(self._fd, start, min(_CHECK_BYTES if checked else _SKIM_BYTES, self._end - start))
+        data = read_at(self._fd, start, min(_CHECK_BYTES if checked else self._skim_bytes, self._end - start))
         rows, after, bad = _parse_all(data, start, self._end, self.next_offset, self._dense)
         if not checked:
             rows = rows[rows[:, POSITION] < self._check_from]
@@ -66,8 +83,13 @@ class Walk:
         if checked:
             rows = self._check(rows, data, start)
         if len(rows):
+            heads = np.frombuffer(data, np.uint8)[(rows[:, POSITION] - start)[:, None] + _HEAD]
+            self.header_digest = crc32c(heads, self.header_digest)
+            self.batches += len(rows)
             self.position = int(rows[-1, POSITION] + rows[-1, SIZE])
             self.next_offset = int(rows[-1, LAST_OFFSET]) + 1
+            large = self.position - start >= _LARGE_BATCH * len(rows)
+            self._skim_bytes = _STEP_BYTES if large else _SKIM_BYTES
         return rows
 
     def _check(self, rows: Rows, data: memoryview, start: int) -> Rows:

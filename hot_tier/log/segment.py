@@ -26,6 +26,8 @@ from hot_tier.log.files import FilePool, OpenFile, read_at, read_cached_at, sync
 from hot_tier.log.index import (
     NEVER_CLEANED,
     NO_TIMESTAMP,
+    UNKNOWN,
+    Contents,
     Seal,
     SparseIndex,
     read_index,
@@ -41,6 +43,7 @@ from hot_tier.log.scan import (
     SIZE,
     Rows,
     Walk,
+    digest_of_heads,
     sound_bytes,
 )
 from hot_tier.record.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
@@ -71,6 +74,15 @@ class SegmentInfo(NamedTuple):
     cleaned_ms: int
     """When compaction first wrote it, -1 for never."""
     dense: bool
+    batches: int = UNKNOWN
+    header_digest: int = 0
+    damage: str = ""
+    """What is known to be wrong with it; empty for nothing."""
+
+    @property
+    def contents(self) -> Contents:
+        """What its file must hold (`proof.prove_segment`)."""
+        return Contents(self.base_offset, self.end_offset, self.size, self.dense, self.batches, self.header_digest)
 
 
 class Segment:
@@ -82,11 +94,14 @@ class Segment:
         "_pool",
         "_recent",
         "base_offset",
+        "batches",
         "cleaned_ms",
         "created_ms",
+        "damage",
         "damaged",
         "dense",
         "end_offset",
+        "header_digest",
         "index",
         "index_interval",
         "max_timestamp",
@@ -114,6 +129,9 @@ class Segment:
         """When compaction first wrote what it holds."""
         self.dense = True
         """Each batch so far starts where the one before it ends."""
+        self.batches = 0
+        self.header_digest = 0
+        """Over the heads of its batches; it counts where `batches` are known."""
         self.sealed = False
         """Closed: no batch is added any more."""
         self.seal_written = False
@@ -122,6 +140,8 @@ class Segment:
         self.index: SparseIndex | None = None
         self.damaged: list[int] = []
         """Positions of damaged batches, rising."""
+        self.damage = ""
+        """What was found first."""
         self._recent: dict[int, int] = {}
         self._older: dict[int, int] = {}
         self._checked = (0, 0)
@@ -137,6 +157,8 @@ class Segment:
         segment.cleaned_ms = seal.cleaned_ms
         segment.sealed = segment.seal_written = seal.sealed
         segment.dense = seal.dense
+        segment.batches = seal.batches
+        segment.header_digest = seal.header_digest
         return segment
 
     @property
@@ -153,6 +175,9 @@ class Segment:
             self.seal_written,
             self.cleaned_ms,
             self.dense,
+            self.batches,
+            self.header_digest,
+            self.damage,
         )
 
     # The file
@@ -224,6 +249,9 @@ class Segment:
             self.max_timestamp_offset = base_offset
         if base_offset != self.end_offset:
             self.dense = False
+        if self.batches != UNKNOWN:
+            self.header_digest = digest_of_heads(memoryview(batch), self.header_digest)
+            self.batches += 1
         # The size last: a thread that sees these bytes also sees that their offsets belong to the segment.
         self.end_offset = last_offset + 1
         self.size = position + size
@@ -244,7 +272,8 @@ class Segment:
         index = self.load_index(fd)
         position = self.position_of(offset, fd)
         end_offset, latest, latest_offset = self.base_offset, NO_TIMESTAMP, self.base_offset
-        for rows in Walk(fd, 0, position, self.base_offset):
+        walk = Walk(fd, 0, position, self.base_offset)
+        for rows in walk:
             end_offset = int(rows[-1, LAST_OFFSET]) + 1
             at = int(rows[:, MAX_TIMESTAMP].argmax())
             if rows[at, MAX_TIMESTAMP] > latest:
@@ -254,6 +283,7 @@ class Segment:
         index.truncate(position)
         self.size, self.end_offset = position, end_offset
         self.max_timestamp, self.max_timestamp_offset = latest, latest_offset
+        self.batches, self.header_digest = walk.batches, walk.header_digest
         self._recent, self._older = {}, {}
         self._own_from = min(self._own_from, position)
         self._checked = (min(self._checked[0], position), min(self._checked[1], position))
@@ -276,16 +306,31 @@ class Segment:
             self.cleaned_ms,
             sealed,
             self.dense,
+            self.batches,
+            self.header_digest,
+            bool(self.damaged),
         )
 
     def index_files(self, fd: int, *, sealed: bool) -> list[tuple[str, bytes]]:
         """Path and content of both index files, the seal last."""
         index = self.load_index(fd)
+        if self.batches == UNKNOWN and not self.damaged and fd >= 0:
+            self._count_batches(fd)
         seal = self.seal(sealed=sealed)
         return [
             (self.stem + names.TIME_INDEX, write_time_index(index, seal)),
             (self.stem + names.INDEX, write_index(index, seal)),
         ]
+
+    def _count_batches(self, fd: int) -> None:
+        """A process of an earlier version began it."""
+        walk = Walk(fd, 0, self.size, self.base_offset, dense=self.dense)
+        for _ in walk:
+            pass
+        if walk.fault:
+            self.mark_damaged(walk.position, walk.fault)
+        else:
+            self.batches, self.header_digest = walk.batches, walk.header_digest
 
     def save_index(self) -> None:
         """At a clean stop: keeps an active segment's index, unless it is quicker to build it again. Not synced: the
@@ -429,6 +474,7 @@ class Segment:
     def mark_damaged(self, position: int, what: str) -> None:
         if position not in self.damaged:
             insort(self.damaged, position)
+            self.damage = self.damage or f"byte {position}: {what}"
             _log.error("log damaged", file=self.path, position=position, what=what)
 
     def damage_from(self, position: int) -> int:

@@ -17,13 +17,16 @@ import orjson
 from hot_tier.log import names
 from hot_tier.log.epochs import LeaderEpochs
 from hot_tier.log.files import FilePool
-from hot_tier.log.index import Seal
+from hot_tier.log.index import UNKNOWN, Seal
 from hot_tier.log.producers import ProducerState, read_producers
 from hot_tier.log.recovery_points import Key
 from hot_tier.log.sealed_text import read_sealed_text, write_sealed_text
 from hot_tier.log.segment import Segment
 
 DEFAULT_INDEX_INTERVAL: Final = 4096
+
+_SEAL_FIELDS: Final = 8
+"""Of a seal, as the first version of the file lists them; the rest is in `heads`, which that version does not read."""
 
 
 @dataclass(slots=True)
@@ -49,9 +52,10 @@ def write_clean_shutdown(states: Mapping[Key, LogState], logs_directory: str) ->
             "epochs": state.epochs.entries(),
             "producers": b64encode(state.producers.write(state.end_offset)).decode() if len(state.producers) else "",
             "segments": [
-                [*segment.seal(sealed=segment.sealed), segment.created_ms, segment.damaged]
+                [*segment.seal(sealed=segment.sealed)[:_SEAL_FIELDS], segment.created_ms, segment.damaged]
                 for segment in state.segments
             ],
+            "heads": [[segment.batches, segment.header_digest, segment.damage] for segment in state.segments],
         }
         for (topic_id, partition), state in states.items()
     ]
@@ -72,10 +76,14 @@ def _state(log: dict[str, Any], logs_directory: str, pool: FilePool) -> LogState
     state = LogState(
         os.path.join(logs_directory, log["directory"]), [], log["start_offset"], LeaderEpochs(log["epochs"])
     )
-    for *seal, created_ms, damaged in log["segments"]:
+    unknown = [[UNKNOWN, 0, ""]] * len(log["segments"])
+    for (*seal, created_ms, damaged), heads in zip(log["segments"], log.get("heads", unknown), strict=True):
         segment = Segment.from_seal(pool, state.directory, Seal(*seal), DEFAULT_INDEX_INTERVAL)
         segment.created_ms = created_ms
         segment.damaged = damaged
+        segment.batches, segment.header_digest, segment.damage = heads
+        if damaged and not segment.damage:
+            segment.damage = f"byte {damaged[0]}: found by an earlier process"
         state.segments.append(segment)
     if log["producers"]:
         found = read_producers(b64decode(log["producers"]))

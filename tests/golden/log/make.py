@@ -1,7 +1,7 @@
 """Writes the golden data directories beside this file: `python -m tests.golden.log.make`.
 
 Each is a data directory as a broker leaves it, named by what is wrong with it. They are written once per version of
-the format and then only read: a change that makes `whole` come out differently is a change of the format.
+the format (of the seal) and then only read: a change that makes `whole` come out differently is a change of the format.
 """
 
 import os
@@ -17,6 +17,8 @@ from tests.hot_tier.log.support import NOW, TOPIC_ID, append, batch, open_log, r
 HERE = Path(__file__).parent
 CONFIG = TopicConfig(segment_bytes=1024, index_interval_bytes=150)
 SEGMENT = "00000000000000000000"
+VERSIONS = ("v1", "v2")
+"""Of the seal; the last one is what is written today."""
 
 
 def whole(data_dir: Path) -> PartitionLog:
@@ -123,9 +125,9 @@ def _flip(path: Path, position: int) -> None:
 
 def main() -> None:
     for name, make in CASES.items():
-        target = HERE / name
+        target = HERE / VERSIONS[-1] / name
         shutil.rmtree(target, ignore_errors=True)
-        target.mkdir()
+        target.mkdir(parents=True)
         release(make(target))
 
 

@@ -12,7 +12,7 @@ from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.recovery import Recovered
 from hot_tier.log.state import read_clean_shutdown
 from hot_tier.record.records import decode_records
-from tests.golden.log.make import CASES, CONFIG, HERE, SEGMENT
+from tests.golden.log.make import CASES, CONFIG, HERE, SEGMENT, VERSIONS
 from tests.hot_tier.log.support import (
     NOW,
     SETTINGS,
@@ -30,9 +30,15 @@ DIRECTORY = f"logs/orders.{TOPIC_ID}/0"
 EVERYTHING = [value for number in range(24) for value in (b"value %02d" % number, b"second of %02d" % number)]
 
 
-def opened(tmp_path: Path, name: str) -> tuple[PartitionLog, Recovered]:
+@pytest.fixture(params=VERSIONS)
+def golden(request: pytest.FixtureRequest) -> Path:
+    directory: Path = HERE / request.param
+    return directory
+
+
+def opened(tmp_path: Path, golden: Path, name: str) -> tuple[PartitionLog, Recovered]:
     data_dir = tmp_path / name
-    shutil.copytree(HERE / name, data_dir)
+    shutil.copytree(golden / name, data_dir)
     return recover(str(data_dir), str(data_dir / DIRECTORY), CONFIG)
 
 
@@ -47,11 +53,11 @@ def files(directory: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_written_today_is_what_was_written_then(tmp_path: Path, name: str) -> None:
     release(CASES[name](tmp_path))
-    assert files(tmp_path) == files(HERE / name)
+    assert files(tmp_path) == files(HERE / VERSIONS[-1] / name)
 
 
-def test_whole(tmp_path: Path) -> None:
-    log, recovered = opened(tmp_path, "whole")
+def test_whole(tmp_path: Path, golden: Path) -> None:
+    log, recovered = opened(tmp_path, golden, "whole")
     assert (recovered.damaged, recovered.cut_bytes) == ([], 0)
     assert values(log) == EVERYTHING[3:]
     assert log.epochs.entries() == [(3, 3), (4, 30)]
@@ -59,9 +65,9 @@ def test_whole(tmp_path: Path) -> None:
     release(log)
 
 
-def test_a_clean_stop_is_read_without_opening_a_log(tmp_path: Path) -> None:
+def test_a_clean_stop_is_read_without_opening_a_log(tmp_path: Path, golden: Path) -> None:
     data_dir = tmp_path / "stopped-cleanly"
-    shutil.copytree(HERE / "stopped-cleanly", data_dir)
+    shutil.copytree(golden / "stopped-cleanly", data_dir)
     disk = Disk(str(data_dir), SETTINGS)
     content = (data_dir / "clean-shutdown").read_bytes()
     states = read_clean_shutdown(content, disk.logs_directory, disk.files)
@@ -79,8 +85,8 @@ def test_a_clean_stop_is_read_without_opening_a_log(tmp_path: Path) -> None:
     release(log)
 
 
-def test_a_torn_tail_is_cut_off(tmp_path: Path) -> None:
-    log, recovered = opened(tmp_path, "torn-tail")
+def test_a_torn_tail_is_cut_off(tmp_path: Path, golden: Path) -> None:
+    log, recovered = opened(tmp_path, golden, "torn-tail")
     assert recovered.damaged == []
     assert recovered.cut_bytes > 0
     assert values(log) == EVERYTHING[3:]
@@ -89,8 +95,8 @@ def test_a_torn_tail_is_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["damaged-index", "damaged-time-index"])
-def test_a_damaged_index_is_built_anew(tmp_path: Path, name: str) -> None:
-    log, recovered = opened(tmp_path, name)
+def test_a_damaged_index_is_built_anew(tmp_path: Path, golden: Path, name: str) -> None:
+    log, recovered = opened(tmp_path, golden, name)
     assert recovered.damaged == []
     for offset in range(3, 48):
         data = read_bytes(log, offset)
@@ -103,8 +109,8 @@ def test_a_damaged_index_is_built_anew(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["damaged-sealed-segment", "damaged-offset"])
-def test_a_sealed_segment_is_served_up_to_its_damage(tmp_path: Path, name: str) -> None:
-    log, recovered = opened(tmp_path, name)
+def test_a_sealed_segment_is_served_up_to_its_damage(tmp_path: Path, golden: Path, name: str) -> None:
+    log, recovered = opened(tmp_path, golden, name)
     assert recovered.cut_bytes == 0
     assert [record.offset for record in decode_records(read_bytes(log, 3), from_offset=3)] == [3, 4, 5]
     for offset in (6, 7):
@@ -116,8 +122,8 @@ def test_a_sealed_segment_is_served_up_to_its_damage(tmp_path: Path, name: str) 
     release(log)
 
 
-def test_damage_in_the_synced_part_of_the_active_segment_is_not_cut_off(tmp_path: Path) -> None:
-    log, recovered = opened(tmp_path, "damaged-synced-tail")
+def test_damage_in_the_synced_part_of_the_active_segment_is_not_cut_off(tmp_path: Path, golden: Path) -> None:
+    log, recovered = opened(tmp_path, golden, "damaged-synced-tail")
     assert [Path(path).name for path in recovered.damaged] == ["00000000000000000040.log"]
     assert recovered.cut_bytes == 0
     assert log.log_end_offset == 48
@@ -136,8 +142,8 @@ def test_damage_in_the_synced_part_of_the_active_segment_is_not_cut_off(tmp_path
     release(again)
 
 
-def test_a_missing_segment_is_an_error_and_no_gap(tmp_path: Path) -> None:
-    log, recovered = opened(tmp_path, "missing-segment")
+def test_a_missing_segment_is_an_error_and_no_gap(tmp_path: Path, golden: Path) -> None:
+    log, recovered = opened(tmp_path, golden, "missing-segment")
     assert len(recovered.damaged) == 1
     assert values(log, 40) == EVERYTHING[40:]
     for offset in (20, 30, 39):

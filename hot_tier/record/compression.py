@@ -4,6 +4,9 @@
 block for 4 GiB in its first five bytes, so neither the output nor an allocation ever passes `max_bytes`.
 Garbage raises CorruptBatch, whatever the library underneath raises.
 
+Frames may follow each other inside one batch, and each costs time however little it holds. So the cap bounds their
+number too (`most_parts`): a batch of thousands of empty frames is too large.
+
 Snappy comes in two framings: xerial's (Java clients, kafka-python, aiokafka) and one raw block (librdkafka).
 Both are read; xerial's is written, as the Java client does.
 
@@ -14,6 +17,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from itertools import islice
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final
@@ -48,6 +52,10 @@ _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_SKIPPABLE_MAGIC: Final = 0x184D2A50  # the last four bits are free
 _ZSTD_BLOCK_BYTES: Final = 128 * 1024
 _LE32: Final = Struct("<I")
+_PART_BYTES: Final = 2048
+"""Opening a gzip member, a zstd frame or a snappy block takes as long as decompressing so many bytes, or longer."""
+_ZSTD_BLOCKS_PER_PART: Final = 16
+"""Of a block inside a zstd frame only the header is looked at."""
 
 
 class _Contexts(threading.local):
@@ -94,6 +102,11 @@ def decompress(codec: int, data: ReadBuffer, max_bytes: int) -> ReadBuffer:
         raise CorruptBatch(f"not a {Codec(codec).name.lower()} frame: {error}") from error
 
 
+def most_parts(max_bytes: int) -> int:
+    """How many frames or blocks a batch may have whose records may take `max_bytes`."""
+    return 16 + max_bytes // _PART_BYTES
+
+
 def _too_large(max_bytes: int) -> BatchTooLarge:
     return BatchTooLarge(f"records take more than {max_bytes} bytes once decompressed", hint="send smaller batches")
 
@@ -101,17 +114,24 @@ def _too_large(max_bytes: int) -> BatchTooLarge:
 def _decompress_gzip(data: memoryview, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     room = max_bytes
-    rest: ReadBuffer = data
-    while rest or not parts:
+    position = 0
+    # A member hands back a copy of what follows it. The first is nearly always alone and gets everything; the others
+    # get a little, and more if they need it.
+    window = len(data)
+    while position < len(data) or not parts:
         member = zlib.decompressobj(_GZIP_WBITS)
-        part = member.decompress(rest, room + 1)
-        if len(part) > room:
-            raise _too_large(max_bytes)
-        if not member.eof:
-            raise CorruptBatch("gzip frame ends too early")
-        parts.append(part)
-        room -= len(part)
-        rest = member.unused_data
+        while not member.eof:
+            piece = data[position : position + window]
+            if not piece:
+                raise CorruptBatch("gzip frame ends too early")
+            part = member.decompress(piece, room + 1)
+            room -= len(part)
+            parts.append(part)
+            if room < 0 or len(parts) > most_parts(max_bytes):
+                raise _too_large(max_bytes)
+            position += len(piece) - len(member.unused_data)
+            window *= 4
+        window = 256
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -126,10 +146,10 @@ def _compress_snappy(data: ReadBuffer) -> bytes:
 
 def _decompress_snappy(data: memoryview, max_bytes: int) -> bytearray:
     framed = bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC
-    blocks = list(_xerial_blocks(data)) if framed else [data]
+    blocks = list(islice(_xerial_blocks(data), most_parts(max_bytes) + 1)) if framed else [data]
     lengths = [_snappy_length(block) for block in blocks]
     total = sum(lengths)
-    if total > max_bytes:
+    if total > max_bytes or len(blocks) > most_parts(max_bytes):
         raise _too_large(max_bytes)
     out = bytearray(total)
     view = memoryview(out)
@@ -219,9 +239,13 @@ def _zstd_frames(data: memoryview, max_bytes: int) -> Iterator[tuple[memoryview,
     Stops at a frame whose raw and run-length blocks alone pass `max_bytes`: the usual bomb costs nothing.
     """
     position = 0
+    left = most_parts(max_bytes) * _ZSTD_BLOCKS_PER_PART
     try:
         while position < len(data) or position == 0:
             start = position
+            left -= _ZSTD_BLOCKS_PER_PART
+            if left < 0:
+                raise _too_large(max_bytes)
             (magic,) = _LE32.unpack_from(data, position)
             if magic & ~0xF == _ZSTD_SKIPPABLE_MAGIC:
                 position += 8 + _LE32.unpack_from(data, position + 4)[0]
@@ -241,7 +265,8 @@ def _zstd_frames(data: memoryview, max_bytes: int) -> Iterator[tuple[memoryview,
                     compressed += 1
                 else:
                     exact += size
-                if exact > max_bytes:
+                left -= 1
+                if exact > max_bytes or left < 0:
                     raise _too_large(max_bytes)
             position += 4 * (descriptor >> 2 & 1)
             if position > len(data):

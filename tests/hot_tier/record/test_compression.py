@@ -1,6 +1,7 @@
 """The codecs: round trips, both snappy framings, whole frames only, and caps that hold while decompressing."""
 
 import threading
+import time
 import tracemalloc
 import zlib
 
@@ -11,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hot_tier.errors import BatchTooLarge, CorruptBatch, TierlogError, UnsupportedBatch
-from hot_tier.record.compression import Codec, compress, decompress
+from hot_tier.record.compression import Codec, compress, decompress, most_parts
 from tests.hot_tier.record.samples import codecs
 
 COMPRESSING = [codec for codec in Codec if codec]
+XERIAL_HEADER = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
 SAMPLE = b"".join(b"event %d at %d;" % (i % 7, i * i) for i in range(12_000))
 
 
@@ -160,3 +162,51 @@ def test_threads_do_not_share_a_context() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def many_parts(codec: Codec, count: int) -> bytes:
+    match codec:
+        case Codec.GZIP:
+            return zlib.compress(b"", wbits=31) * count
+        case Codec.SNAPPY:
+            return XERIAL_HEADER + b"\x00\x00\x00\x01\x00" * count
+        case _:
+            return zstandard.ZstdCompressor().compress(b"") * count
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.ZSTD])
+def test_the_number_of_parts_is_bounded_by_the_cap(codec: Codec) -> None:
+    cap = 1 << 20
+    assert bytes(decompress(codec, many_parts(codec, most_parts(cap) // 2), cap)) == b""
+    with pytest.raises(BatchTooLarge):
+        decompress(codec, many_parts(codec, most_parts(cap) + 1), cap)
+
+
+def test_empty_blocks_inside_a_zstd_frame_and_frames_to_skip_count_too() -> None:
+    empty_block, last_block = b"\x00\x00\x00", b"\x01\x00\x00"
+    blocks = b"\x28\xb5\x2f\xfd\x00\x58" + empty_block * 300_000 + last_block
+    skipped = bytes.fromhex("532a4d18 00000000") * 100_000
+    for frame in (blocks, skipped):
+        with pytest.raises(BatchTooLarge):
+            decompress(Codec.ZSTD, frame, 1 << 20)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.ZSTD])
+def test_the_time_grows_with_the_number_of_parts_and_no_faster(codec: Codec) -> None:
+    def fastest_s(count: int) -> float:
+        data = many_parts(codec, count)
+        times = []
+        for _ in range(5):
+            began = time.process_time()
+            decompress(codec, data, 1 << 30)
+            times.append(time.process_time() - began)
+        return min(times)
+
+    # Of sixteen times as many, quadratic time would take 256 times as long.
+    assert fastest_s(48_000) < 64 * max(fastest_s(3_000), 0.0005)
+
+
+@given(st.lists(st.binary(max_size=2000), min_size=1, max_size=12))
+def test_gzip_members_of_any_size_are_joined(members: list[bytes]) -> None:
+    data = b"".join(zlib.compress(member, wbits=31) for member in members)
+    assert bytes(decompress(Codec.GZIP, data, 1 << 20)) == b"".join(members)

@@ -49,7 +49,7 @@ class Chunk(NamedTuple):
                     max_decompressed_bytes=most_bytes,
                 )
             columns = self._columns(most_bytes)
-            return _records(columns if max_records is None else columns.slice(0, min(max_records, len(columns))))
+            return records_of(columns if max_records is None else columns.slice(0, min(max_records, len(columns))))
 
         return await self._decode(decode, wanted)
 
@@ -76,7 +76,7 @@ class Chunk(NamedTuple):
             raise CorruptLog(error.what, where=error.where) from None
 
 
-def _records(columns: RecordColumns) -> list[Record]:
+def records_of(columns: RecordColumns) -> list[Record]:
     headers: Iterable[Headers]
     if columns.headers.null_count == len(columns):
         headers = repeat((), len(columns))

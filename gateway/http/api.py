@@ -7,7 +7,9 @@ from aiohttp import web
 
 from gateway.dead_letters import DeadLetters
 from gateway.http.body import BodyReader
+from gateway.http.budget import Budget
 from gateway.http.cluster_view import ClusterView
+from gateway.http.exposition import Scrape
 from gateway.http.metrics import HttpMetrics
 from gateway.http.peers import Peers
 from gateway.http.producer import Producer
@@ -34,6 +36,7 @@ class Api:
             node.image, (settings.host, node.kafka.host, node.kafka.advertised_host), settings.allowed_hosts
         )
         self.bodies = BodyReader(settings.body_timeout_ms, settings.max_buffered_bytes)
+        self.answers = Budget("unread answers", settings.max_unsent_bytes)
         self.producer = Producer(node, settings.produce_timeout_ms)
         self.peers = Peers(node)
         self.view = ClusterView(node, self.peers)
@@ -44,6 +47,7 @@ class Api:
             redelivery_after_ms=settings.redelivery_after_ms,
         )
         self.metrics = HttpMetrics()
+        self.scrape = Scrape()
         self.stopping = asyncio.Event()
         self.server: HttpServer | None = None
         """Set while one serves this app; for its figures."""

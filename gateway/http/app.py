@@ -33,6 +33,7 @@ from gateway.http.problems import (
     kind_of,
     respond,
 )
+from gateway.http.sending import send_large
 from gateway.http.settings import HttpSettings
 from gateway.kafka.server import KafkaServer
 from gateway.node import Node
@@ -48,6 +49,9 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *cluster_routes.OPERATIONS,
     *service_routes.OPERATIONS,
 )
+
+SERVICE_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+"""What is answered also to a connection over the limits."""
 
 _log = structlog.get_logger()
 
@@ -68,6 +72,7 @@ def make_app(node: Node, settings: HttpSettings | None = None, kafka: KafkaServe
 
 
 async def _close_peers(app: web.Application) -> None:
+    app[Api.KEY].scrape.close()
     await app[Api.KEY].peers.close()
 
 
@@ -84,7 +89,7 @@ def _route(api: Api, operation: Operation) -> Callable[[web.Request], Awaitable[
         started = time.perf_counter()
         status = 499
         try:
-            response = await operation.run(api, request)
+            response = await send_large(api, request, await operation.run(api, request))
             status = response.status
             return response
         except Problem as problem:
@@ -125,9 +130,15 @@ def _expect(api: Api, operation: Operation) -> Callable[[web.Request], Awaitable
 async def _answer_problems(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
+    over = getattr(request.protocol, "over", None)
     try:
+        if over is not None and request.path not in SERVICE_PATHS:
+            raise over
         request.app[Api.KEY].sites.check(request.method, request.path, request.headers)
-        return await handler(request)
+        response = await handler(request)
+        if over is not None:
+            response.force_close()
+        return response
     except Problem as problem:
         found = problem
     except web.HTTPMethodNotAllowed as refused:

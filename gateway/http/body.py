@@ -11,7 +11,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
 
-from gateway.http.problems import BAD_REQUEST, BODY_TIMEOUT, BODY_TOO_LARGE, OVERLOADED, Problem
+from gateway.http.budget import Budget, address_of
+from gateway.http.problems import BAD_REQUEST, BODY_TIMEOUT, BODY_TOO_LARGE, Problem
 
 
 class BodyReader:
@@ -19,8 +20,11 @@ class BodyReader:
 
     def __init__(self, timeout_ms: int, max_buffered_bytes: int) -> None:
         self.timeout_s = timeout_ms / 1000
-        self.max_buffered_bytes = max_buffered_bytes
-        self.buffered_bytes = 0
+        self._budget = Budget("request bodies", max_buffered_bytes)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._budget.used
 
     def check_announced(self, request: web.Request, limit: int) -> None:
         announced = request.content_length
@@ -28,39 +32,37 @@ class BodyReader:
             raise self._too_large(limit)
 
     async def read(self, request: web.Request, limit: int) -> bytes:
-        """The whole body. The caller calls `release(len(body))` when the request is done."""
+        """The whole body. The caller calls `release(request, len(body))` when the request is done."""
         self.check_announced(request, limit)
         if not request.body_exists:
             return b""
-        content = request.content
+        content, budget, address = request.content, self._budget, address_of(request)
         body = b""
         chunks: list[bytes] = []
-        size = 0
+        size = counted = 0
         try:
             async with asyncio.timeout(self.timeout_s):
                 while not content.at_eof():
                     chunk = await content.readany()
                     size += len(chunk)
-                    self.buffered_bytes += len(chunk)
                     if size > limit:
                         raise self._too_large(limit)
-                    if self.buffered_bytes > self.max_buffered_bytes:
-                        raise Problem(
-                            OVERLOADED, "request bodies of all clients together fill the memory set aside", close=True
-                        )
+                    if not budget.take(address, len(chunk)):
+                        raise budget.refusal(address)
+                    counted = size
                     chunks.append(chunk)
             body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-            size -= len(body)
+            counted -= len(body)
             return body
         except TimeoutError:
             raise Problem(BODY_TIMEOUT, f"only {size} bytes arrived in {self.timeout_s:g} s", close=True) from None
         except (RequestPayloadError, HttpProcessingError) as error:
             raise Problem(BAD_REQUEST, f"the body cannot be read: {error}", close=True) from None
         finally:
-            self.buffered_bytes -= size
+            budget.give_back(address, counted)
 
-    def release(self, size: int) -> None:
-        self.buffered_bytes -= size
+    def release(self, request: web.Request, size: int) -> None:
+        self._budget.give_back(address_of(request), size)
 
     def _too_large(self, limit: int) -> Problem:
         return Problem(BODY_TOO_LARGE, f"the body is longer than {limit} bytes", extra={"max_bytes": limit}, close=True)

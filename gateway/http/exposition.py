@@ -4,8 +4,10 @@ Nothing here is on the path of a request: the hot parts keep plain numbers, and 
 `tierlog_<part>_<what>_<unit>`; a counter ends in `_total`.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
@@ -60,6 +62,24 @@ def render(metrics: list[Metric]) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(metrics))
     return generate_latest(registry)
+
+
+class Scrape:
+    """Makes the text in a thread of its own: it comes also while every other thread is busy. Who asks while one is made
+    gets that one."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "metrics")
+        self._made: asyncio.Future[bytes] | None = None
+
+    async def text(self, api: "Api") -> bytes:
+        if self._made is None or self._made.done():
+            loop = asyncio.get_running_loop()
+            self._made = loop.run_in_executor(self._thread, render, collect(api))
+        return await asyncio.shield(self._made)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
@@ -174,6 +194,7 @@ def _http(api: "Api") -> Iterator[Metric]:
     yield _counter("tierlog_http_forwarded_total", "Requests passed on to other brokers.", api.peers.forwarded)
     yield _gauge("tierlog_http_long_polls", "Reads that wait for records now.", api.metrics.long_polls)
     yield _gauge("tierlog_http_buffered_bytes", "Request bodies in memory now.", api.bodies.buffered_bytes)
+    yield _gauge("tierlog_http_unsent_bytes", "Answers in memory that clients have not read.", api.answers.used)
     if api.server is not None:
         yield _gauge("tierlog_http_connections", "Open connections.", api.server.connections)
         yield _counter(

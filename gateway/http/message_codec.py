@@ -6,7 +6,7 @@ reader never has to guess. An object has exactly the members of `schemas.Message
 
 import io
 from base64 import b64encode
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from typing import Any, Final
 
 import orjson
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gateway.off_loop import off_loop
-from gateway.record_stream import Chunk
+from gateway.record_stream import records_of
 from hot_tier.record.columns import HEADERS_TYPE, RecordColumns
 from hot_tier.record.records import Record
 
@@ -27,6 +27,9 @@ _COLUMNS: "Final[list[pa.Field[Any]]]" = [
     pa.field("headers", HEADERS_TYPE),
     pa.field("leaderEpoch", pa.int32(), nullable=False),
 ]
+SLICE_RECORDS: Final = 500
+SLICE_BYTES: Final = 256 * 1024
+ARROW_BYTES: Final = 1024 * 1024
 ARROW_SCHEMA: Final = pa.schema(_COLUMNS)
 """The columns of the archive."""
 
@@ -59,16 +62,34 @@ def _show(shown: dict[str, Any], member: str, content: bytes | None) -> None:
 
 
 class NdjsonWriter:
-    async def write(self, chunk: Chunk, limit: int, skip: Collection[int]) -> tuple[int, bytes]:
-        """The first `limit` messages of the chunk but those to skip: how many, and their bytes."""
-        records = await chunk.records(limit + len(skip))
-        if skip:
-            records = [record for record in records if record.offset not in skip]
-        del records[limit:]
-        return len(records), await off_loop(len(records), _lines, records)
+    async def write(
+        self, columns: RecordColumns, limit: int, skip: Collection[int]
+    ) -> AsyncIterator[tuple[int, bytes]]:
+        """The first `limit` messages but those to skip, slice by slice: how many, and their bytes."""
+        for part in _slices(columns):
+            records = records_of(part)
+            if skip:
+                records = [record for record in records if record.offset not in skip]
+            del records[limit:]
+            limit -= len(records)
+            yield len(records), await off_loop(len(records), _lines, records)
+            if limit <= 0:
+                return
 
     def close(self) -> bytes:
         return b""
+
+
+def content_bytes(columns: RecordColumns) -> int:
+    return columns.keys.nbytes + columns.values.nbytes + columns.headers.nbytes
+
+
+def _slices(columns: RecordColumns) -> Iterator[RecordColumns]:
+    """A few records, or one large one, at a time: as objects they take many times the room, and time on the loop."""
+    count = len(columns)
+    size = content_bytes(columns)
+    step = max(1, min(SLICE_RECORDS, count * SLICE_BYTES // max(size, 1)))
+    return (columns.slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
 def _lines(records: Sequence[Record]) -> bytes:
@@ -82,14 +103,18 @@ class ArrowWriter:
         self._sink = _Pieces()
         self._writer = pa.ipc.new_stream(self._sink, ARROW_SCHEMA)
 
-    async def write(self, chunk: Chunk, limit: int, skip: Collection[int]) -> tuple[int, bytes]:
-        batch = _arrow_batch(await chunk.columns())
+    async def write(
+        self, columns: RecordColumns, limit: int, skip: Collection[int]
+    ) -> AsyncIterator[tuple[int, bytes]]:
+        batch = _arrow_batch(columns)
         if skip:
             batch = batch.filter(pc.invert(pc.is_in(batch.column(0), pa.array(list(skip), pa.int64()))))
         batch = batch.slice(0, limit)
-        if batch.num_rows:
-            self._writer.write_batch(batch)
-        return batch.num_rows, self._sink.take()
+        step = max(1, batch.num_rows * ARROW_BYTES // max(batch.nbytes, 1))
+        for start in range(0, batch.num_rows, step):
+            part = batch.slice(start, step)
+            self._writer.write_batch(part)
+            yield part.num_rows, self._sink.take()
 
     def close(self) -> bytes:
         self._writer.close()

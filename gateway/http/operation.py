@@ -105,7 +105,7 @@ class Operation:
                 call.body = await off_loop(len(raw) // RECORD_BYTES, read_document, shape.model, raw)
             return await self._run_at_place(call)
         finally:
-            api.bodies.release(len(raw))
+            api.bodies.release(request, len(raw))
 
     async def _run_at_place(self, call: Call) -> web.StreamResponse:
         call.forwarded, call.alone = await call.api.peers.admit(call.request)

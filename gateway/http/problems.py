@@ -7,6 +7,7 @@ One rule gives the status, so that a client can act on it alone:
     409  it is well formed, but what is there now refuses it: an offset out of range, a topic that exists
     403  a web page of another site sent it, or it was sent to a name that is not ours
     413, 415, 406, 408, 405  as HTTP means them
+    429  try again with less at once: this address has used up its share
     503  try again: nothing is wrong with the request
     507  the disk is full
     500  ours
@@ -100,6 +101,12 @@ BAD_EXPECTATION: Final = Kind(
     417, "bad-expectation", "The expectation cannot be met", "Leave `Expect` out, or send `Expect: 100-continue`."
 )
 OVERLOADED: Final = Kind(503, "overloaded", "Too much at once", "Try again after the time in `Retry-After`.")
+TOO_MUCH: Final = Kind(
+    429,
+    "too-much-at-once",
+    "One address asks for too much at once",
+    "Read the answers that wait, close connections that are not needed, and try again after the time in `Retry-After`.",
+)
 MOVED_ON: Final = Kind(
     409, "offset-moved", "The committed offset is another one", "Read the committed offset again, and decide anew."
 )
@@ -319,7 +326,7 @@ def respond(problem: Problem, instance: str) -> web.Response:
         content_type=MEDIA_TYPE,
         headers=problem.headers,
     )
-    if problem.kind.status == 503 and "Retry-After" not in response.headers:
+    if problem.kind.status in (429, 503) and "Retry-After" not in response.headers:
         response.headers["Retry-After"] = "1"
     if problem.close:
         response.force_close()

@@ -22,9 +22,10 @@ from cold_tier.errors import CorruptObject
 from gateway.dead_letters import Delivery
 from gateway.fetch.reader import Isolation
 from gateway.http.api import Api
+from gateway.http.budget import Lease
 from gateway.http.cluster_view import Bounds
 from gateway.http.forwarding import at_leader
-from gateway.http.message_codec import ArrowWriter, NdjsonWriter, message
+from gateway.http.message_codec import ArrowWriter, NdjsonWriter, content_bytes, message
 from gateway.http.operation import ARROW_STREAM, JSON, NDJSON, Answer, Call, Operation
 from gateway.http.parameters import (
     CLIENT_ID,
@@ -42,13 +43,19 @@ from gateway.http.parameters import (
 )
 from gateway.http.problems import NOT_ACCEPTABLE, Problem, kind_of
 from gateway.http.schemas import Messages
+from gateway.http.sending import pieces
 from gateway.off_loop import off_loop
-from gateway.record_stream import RecordStream
+from gateway.record_stream import CHUNK_BYTES, RecordStream
 from hot_tier.errors import CorruptLog, NotLeader, OffsetOutOfRange, TierlogError, UnknownTopic
 from hot_tier.record.records import Record
 from hot_tier.replication.partition import Partition
 
 NOTHING: Final[Collection[int]] = frozenset()
+RECORD_COST_BYTES: Final = 500
+"""Of a record, beside its contents, as an object and as JSON."""
+HEADER_COST_BYTES: Final = 100
+STREAM_BYTES: Final = 2 * CHUNK_BYTES
+"""What a stream holds at least: one chunk, and what is made of it."""
 
 _log = structlog.get_logger()
 
@@ -144,13 +151,14 @@ async def get_messages(call: Call) -> web.StreamResponse:
         read.max_bytes = min(read.max_bytes, settings.read_max_bytes)
     await _find_start(api, read, values["offset"], values["from"])
     wait_ms = min(values["wait_ms"], settings.max_wait_ms)
-    try:
-        found = await _find_records(api, read, read.limit if media == JSON else 1, wait_ms)
-    except OffsetOutOfRange as error:
-        raise out_of_range(error, Bounds.of(read.partition)) from error
-    if media == JSON:
-        return await _answer_json(api, read, found)
-    return await _answer_stream(api, read, found, call.request, media)
+    with Lease(api.answers, call.request) as lease:
+        try:
+            found = await _find_records(api, read, lease, read.limit if media == JSON else 1, wait_ms)
+        except OffsetOutOfRange as error:
+            raise out_of_range(error, Bounds.of(read.partition)) from error
+        if media == JSON:
+            return await _answer_json(api, read, found)
+        return await _answer_stream(api, read, lease, found, call.request, media)
 
 
 def choose_media(accept: str) -> str:
@@ -204,7 +212,7 @@ async def _find_start(api: Api, read: Read, offset: int | str | None, from_ms: i
         read.start = max(read.start, latest if found is None else found.offset)
 
 
-async def _find_records(api: Api, read: Read, limit: int, wait_ms: int) -> Found:
+async def _find_records(api: Api, read: Read, lease: Lease, limit: int, wait_ms: int) -> Found:
     """What there is, or what arrives within `wait_ms`; a group's read as agreed with its dead letters."""
     partition = read.partition
     deadline = time.monotonic() + wait_ms / 1000
@@ -213,7 +221,8 @@ async def _find_records(api: Api, read: Read, limit: int, wait_ms: int) -> Found
     try:
         while True:
             moved.clear()
-            found = await _collect(api, read, limit)
+            await lease.hold(0)
+            found = await _collect(api, read, lease, limit)
             if found.records and read.group is not None:
                 first = found.records[0].offset
                 decision = await api.dead_letters.before_delivery(read.group, partition, first)
@@ -245,7 +254,8 @@ async def _find_records(api: Api, read: Read, limit: int, wait_ms: int) -> Found
         partition.remove_waiter(moved.set)
 
 
-async def _collect(api: Api, read: Read, limit: int) -> Found:
+async def _collect(api: Api, read: Read, lease: Lease, limit: int) -> Found:
+    """Up to `limit` records, or fewer where there is no memory for more; without room for the first ones, a refusal."""
     stream, skip, complete = await _open_stream(api, read)
     records: list[Record] = []
     next_offset = read.start
@@ -262,6 +272,11 @@ async def _collect(api: Api, read: Read, limit: int) -> Found:
             break
         if chunk is None:
             break
+        wanted = sum(map(_answer_bytes, more))
+        if not records:
+            lease.need(wanted)
+        elif not lease.take(wanted):
+            break
         next_offset = chunk.next_offset
         for record in more:
             if record.offset in skip:
@@ -270,8 +285,20 @@ async def _collect(api: Api, read: Read, limit: int) -> Found:
                 next_offset = record.offset
                 break
             records.append(record)
-            size += len(record.key or b"") + len(record.value or b"")
+            size += _record_bytes(record)
     return Found(records, next_offset, stream.read_bytes, complete and next_offset >= stream.end_offset)
+
+
+def _record_bytes(record: Record) -> int:
+    size = len(record.key or b"") + len(record.value or b"")
+    for name, content in record.headers:
+        size += HEADER_COST_BYTES + len(name or "") + len(content or b"")
+    return size
+
+
+def _answer_bytes(record: Record) -> int:
+    """About what the record and its JSON take together: base64 is a third longer."""
+    return RECORD_COST_BYTES + _record_bytes(record) * 5 // 2
 
 
 async def _open_stream(api: Api, read: Read) -> tuple[RecordStream, Collection[int], bool]:
@@ -297,10 +324,15 @@ async def _answer_json(api: Api, read: Read, found: Found) -> web.StreamResponse
 
 
 def _render(found: Found) -> bytes:
-    return orjson.dumps({"messages": [message(record) for record in found.records], "next_offset": found.next_offset})
+    # One by one: as a whole, a large answer would keep the interpreter to itself for as long as it takes.
+    messages = b",".join([orjson.dumps(message(record)) for record in found.records])
+    return b'{"messages":[%b],"next_offset":%d}' % (messages, found.next_offset)
 
 
-async def _answer_stream(api: Api, read: Read, found: Found, request: web.Request, media: str) -> web.StreamResponse:
+async def _answer_stream(
+    api: Api, read: Read, lease: Lease, found: Found, request: web.Request, media: str
+) -> web.StreamResponse:
+    await lease.hold(STREAM_BYTES)
     response = web.StreamResponse(headers={"Content-Type": media})
     response.enable_chunked_encoding()
     stream, skip, _ = await _open_stream(api, read)
@@ -315,14 +347,16 @@ async def _answer_stream(api: Api, read: Read, found: Found, request: web.Reques
         while left > 0 and (chunk := await stream.next()) is not None:
             if api.stopping.is_set():
                 raise NotLeader("the node is stopping", where=str(read.partition.tp))
-            count, piece = await writer.write(chunk, left, skip)
-            left -= count
-            if piece:
-                await response.write(piece)
+            columns = await chunk.columns()
+            await lease.hold(max(STREAM_BYTES, 2 * content_bytes(columns)))
+            async for count, part in writer.write(columns, left, skip):
+                left -= count
+                for piece in pieces(part):
+                    await response.write(piece)
             await _charge(api, read, len(chunk.buffer))
         await response.write(writer.close())
         await response.write_eof()
-    except TierlogError as error:
+    except (TierlogError, Problem) as error:
         _log.warning("stream cut off", where=str(read.partition.tp), error=str(error))
         if request.transport is not None:
             request.transport.abort()

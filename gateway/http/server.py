@@ -3,13 +3,17 @@
 aiohttp leaves a connection open that sends its headers byte by byte, or that never reads its answer. `Connection`
 closes both; bodies that do not arrive are `gateway.http.body`'s affair. One watchdog looks at all
 connections, so that a request costs no timer.
+
+A connection over a limit is taken nevertheless, up to `RESERVED` of them: it is answered what `SERVICE_PATHS` has, so
+that whoever watches over the node learns how it is, and a refusal for anything else. Another one takes the place of the
+oldest.
 """
 
 import asyncio
 import socket
-from typing import Any, Final, cast
+from collections import Counter
+from typing import Any, Final
 
-import orjson
 import structlog
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
@@ -17,22 +21,30 @@ from aiohttp.web_request import BaseRequest
 
 from gateway.http.api import Api
 from gateway.http.app import make_app
-from gateway.http.problems import BAD_REQUEST, INTERNAL, OVERLOADED, Problem, document, respond
+from gateway.http.problems import BAD_REQUEST, INTERNAL, OVERLOADED, TOO_MUCH, Problem, respond
 from gateway.http.settings import HttpSettings
 from gateway.kafka.server import KafkaServer
 from gateway.node import Node
 
 WATCH_INTERVAL_S: Final = 0.5
+RESERVED: Final = 64
+RESERVED_HEADER_S: Final = 2.0
 _log = structlog.get_logger()
 
 
 class Connection(web.RequestHandler):
     """A connection that knows since when its peer owes it something."""
 
-    __slots__ = ("header_since", "lost", "unsent", "unsent_since")
+    __slots__ = ("_admission", "address", "header_since", "lost", "over", "unsent", "unsent_since")
 
-    def __init__(self, manager: web.Server, *, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
+    def __init__(
+        self, manager: web.Server, admission: "Admission", *, loop: asyncio.AbstractEventLoop, **options: Any
+    ) -> None:
         super().__init__(manager, loop=loop, **options)
+        self._admission = admission
+        self.address = ""
+        self.over: Problem | None = None
+        """Why this connection is one too many."""
         self.header_since: float | None = loop.time()
         """Since when headers are awaited: from the start, or from the first byte of a later request."""
         self.unsent = 0
@@ -40,7 +52,18 @@ class Connection(web.RequestHandler):
         self.lost = asyncio.Event()
         """Set when the peer is gone: nobody is left to wait for."""
 
+    @property
+    def is_idle(self) -> bool:
+        return self._current_request is None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+        self.over = self._admission.admit(self)
+        super().connection_made(transport)
+
     def connection_lost(self, exc: BaseException | None) -> None:
+        self._admission.forget(self)
         self.lost.set()
         super().connection_lost(exc)
 
@@ -57,6 +80,8 @@ class Connection(web.RequestHandler):
         transport = self.transport
         if transport is None:
             return
+        if self.over is not None:
+            header_timeout_s = min(header_timeout_s, RESERVED_HEADER_S)
         if self.header_since is not None and now - self.header_since > header_timeout_s:
             self.force_close()
             return
@@ -84,6 +109,45 @@ class Connection(web.RequestHandler):
         return respond(Problem(BAD_REQUEST, detail, close=True), request.path)
 
 
+class Admission:
+    """Who is connected: in all, by address, and in the places kept for those who watch over the node."""
+
+    def __init__(self, settings: HttpSettings) -> None:
+        self._settings = settings
+        self.admitted = 0
+        self.refused = 0
+        self._by_address: Counter[str] = Counter()
+        self._reserved: dict[Connection, None] = {}
+
+    def admit(self, connection: Connection) -> Problem | None:
+        settings = self._settings
+        over = None
+        if self.admitted >= settings.max_connections:
+            over = Problem(OVERLOADED, "there are too many connections", close=True)
+        elif self._by_address[connection.address] >= settings.max_connections_per_ip:
+            over = Problem(TOO_MUCH, f"there are too many connections from {connection.address}", close=True)
+        if over is None:
+            self.admitted += 1
+            self._by_address[connection.address] += 1
+            return None
+        self.refused += 1
+        if len(self._reserved) >= RESERVED:
+            oldest = next((each for each in self._reserved if each.is_idle), next(iter(self._reserved)))
+            del self._reserved[oldest]
+            oldest.force_close()
+        self._reserved[connection] = None
+        return over
+
+    def forget(self, connection: Connection) -> None:
+        if connection.over is not None:
+            self._reserved.pop(connection, None)
+            return
+        self.admitted -= 1
+        self._by_address[connection.address] -= 1
+        if not self._by_address[connection.address]:
+            del self._by_address[connection.address]
+
+
 class _NoAccessLog(AbstractAccessLogger):
     @property
     def enabled(self) -> bool:
@@ -96,7 +160,7 @@ class HttpServer:
     def __init__(self, node: Node, settings: HttpSettings | None = None, kafka: KafkaServer | None = None) -> None:
         self.settings = settings or HttpSettings()
         self.app = make_app(node, self.settings, kafka)
-        self.refused_connections = 0
+        self._admission = Admission(self.settings)
         self._runner = web.AppRunner(
             self.app, access_log_class=_NoAccessLog, shutdown_timeout=self.settings.drain_timeout_ms / 1000
         )
@@ -109,6 +173,10 @@ class HttpServer:
         assert self._listener is not None
         host, port = self._listener.sockets[0].getsockname()[:2]
         return host, port
+
+    @property
+    def refused_connections(self) -> int:
+        return self._admission.refused
 
     @property
     def connections(self) -> int:
@@ -138,12 +206,10 @@ class HttpServer:
     def _accept(self) -> asyncio.Protocol:
         server = self._runner.server
         assert server is not None
-        if self.connections >= self.settings.max_connections:
-            self.refused_connections += 1
-            return _Refusal()
         settings = self.settings
         return Connection(
             server,
+            self._admission,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=settings.keepalive_timeout_ms / 1000,
             access_log_class=_NoAccessLog,
@@ -162,16 +228,3 @@ class HttpServer:
             for each in server.connections if server is not None else ():
                 if isinstance(each, Connection):
                     each.check(loop.time(), header_s, send_s)
-
-
-class _Refusal(asyncio.Protocol):
-    """Says that there are too many connections, and closes."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        writable = cast(asyncio.WriteTransport, transport)
-        body = orjson.dumps(document(Problem(OVERLOADED, "there are too many connections"), "/"))
-        writable.write(
-            b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\n"
-            b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-        )
-        writable.close()

@@ -1,6 +1,5 @@
 """The node itself: what the cluster looks like, whether it lives, whether it can serve, what it counts."""
 
-import asyncio
 from importlib.metadata import version
 from typing import Final, Literal
 
@@ -68,8 +67,7 @@ async def get_readiness(call: Call) -> web.StreamResponse:
 
 
 async def get_metrics(call: Call) -> web.StreamResponse:
-    metrics = exposition.collect(call.api)
-    text = await asyncio.to_thread(exposition.render, metrics)
+    text = await call.api.scrape.text(call.api)
     return web.Response(body=text, headers={"Content-Type": exposition.MEDIA_TYPE})
 
 

@@ -18,7 +18,11 @@ class HttpSettings:
         },
     )
     max_connections: int = field(
-        default=2_000, metadata={"doc": "Connections over all clients; one more is answered 503 and closed."}
+        default=2_000,
+        metadata={
+            "doc": "Connections over all clients; one more is answered 503 and closed. `/healthz`, `/readyz` and "
+            "`/metrics` are answered nevertheless."
+        },
     )
     max_header_bytes: int = field(
         default=16 * 1024, metadata={"doc": "Longest request line, and longest single header, of a request."}
@@ -34,6 +38,16 @@ class HttpSettings:
     max_buffered_bytes: int = field(
         default=256 * 1024 * 1024,
         metadata={"doc": "Request bodies held in memory over all connections; beyond it requests are answered 503."},
+    )
+    max_unsent_bytes: int = field(
+        default=256 * 1024 * 1024,
+        metadata={
+            "doc": "Answers held in memory until their clients read them, over all connections; beyond it reads answer "
+            "with less or 503. One address may hold half of this, and half of `max_buffered_bytes`; beyond it: 429."
+        },
+    )
+    max_connections_per_ip: int = field(
+        default=1_000, metadata={"doc": "Connections from one address; one more is answered 429 and closed."}
     )
     header_timeout_ms: int = field(
         default=10_000,
@@ -99,6 +113,8 @@ class HttpSettings:
             "max_batch_bytes",
             "max_document_bytes",
             "max_buffered_bytes",
+            "max_unsent_bytes",
+            "max_connections_per_ip",
             "header_timeout_ms",
             "body_timeout_ms",
             "send_timeout_ms",

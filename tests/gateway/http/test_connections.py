@@ -138,7 +138,8 @@ async def test_one_connection_too_many_is_told_so(serve: Serve) -> None:
     assert (await served.get("/healthz")).status == 200
     async with connected(served), connected(served):
         await until(lambda: served.http.connections == 3)
-        async with connected(served) as (reader, _):
+        async with connected(served) as (reader, writer):
+            writer.write(b"GET /api/v1/topics HTTP/1.1\r\nHost: x\r\n\r\n")
             answer = await rest(reader)
     assert status(answer) == 503
     assert orjson.loads(answer.split(b"\r\n\r\n")[1])["type"] == "urn:tierlog:problem:overloaded"

@@ -7,6 +7,7 @@ that the same call may succeed later without the caller changing anything.
 `assert` is for our own mistakes; whatever foreign bytes or a user can cause is one of these.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -34,7 +35,12 @@ class CorruptBatch(TierlogError):
 
 
 class InvalidRecord(TierlogError):
-    """A well-formed batch that this topic must not take: no key on a compacted topic, a bad timestamp."""
+    """A well-formed batch that this topic must not take: no key on a compacted topic, a bad timestamp.
+
+    `records` names the records at fault by their index in the batch, each with what is wrong with it.
+    """
+
+    records: Sequence[tuple[int, str]] = ()
 
 
 class InvalidTimestamp(InvalidRecord):

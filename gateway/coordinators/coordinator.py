@@ -204,7 +204,7 @@ class GroupCoordinator:
         shard = await self._shard_to_change(group_id)
         entry = shard.groups.get(group_id)
         held = None if entry is None else entry.offsets.get(tp)
-        if (held.offset if held is not None else None) != expected or (entry is not None and entry.in_flight[tp]):
+        if (held.position if held is not None else None) != expected or (entry is not None and entry.in_flight[tp]):
             return False
         kept = "" if held is None else held.metadata
         # No step of the loop lies between the look and the write.

@@ -96,9 +96,5 @@ class OffsetMetadataTooLarge(GroupError):
     """The metadata of a commit is longer than the broker allows."""
 
 
-class InvalidCommitOffset(GroupError):
-    """A committed offset is never negative."""
-
-
 class GroupSubscribedToTopic(GroupError):
     """Offsets of a topic that a live member subscribes to are not deleted."""

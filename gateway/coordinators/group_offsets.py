@@ -15,7 +15,6 @@ from gateway.coordinators.errors import (
     GroupNotEmpty,
     GroupSubscribedToTopic,
     IllegalGeneration,
-    InvalidCommitOffset,
     OffsetMetadataTooLarge,
 )
 from gateway.coordinators.groups.group import Group
@@ -40,7 +39,10 @@ Results = dict[TopicPartition, TierlogError | None]
 
 
 class Commit(NamedTuple):
-    """What a client commits for one partition: the offset it wants to go on from."""
+    """What a client commits for one partition: the offset it wants to go on from.
+
+    A negative one is kept as Kafka keeps it: kafkajs commits -1 or -2 to begin anew (`CommittedOffset.position`).
+    """
 
     offset: int
     leader_epoch: int = -1
@@ -120,8 +122,6 @@ class GroupOffsets:
             return UnknownTopic(f"there is no topic {tp.topic!r}")
         if not 0 <= tp.partition < topic.partitions:
             return UnknownPartition(f"topic {tp.topic!r} has the partitions 0 to {topic.partitions - 1}", where=str(tp))
-        if commit.offset < 0:
-            return InvalidCommitOffset(f"offset {commit.offset} cannot be committed", where=str(tp))
         limit = self._settings.offset_metadata_max_bytes
         if len(commit.metadata.encode()) > limit:
             return OffsetMetadataTooLarge(f"the metadata of a commit has at most {limit} bytes", where=str(tp))

@@ -134,9 +134,10 @@ class ClusterView:
         coordinator = self._coordinator(group)
         if coordinator is None:
             held = self._node.groups.fetch_offsets(group).get(tp)
-            return None if held is None else held.offset
+            return None if held is None else held.position
         told = await self._peers.ask(coordinator, "GET", _offsets_path(group), params={"topic": tp.topic})
-        return next((int(each["offset"]) for each in told["offsets"] if each["partition"] == tp.partition), None)
+        held_offsets = (int(each["offset"]) for each in told["offsets"] if each["partition"] == tp.partition)
+        return next((offset for offset in held_offsets if offset >= 0), None)
 
     async def move_offset(self, group: str, tp: TopicPartition, expected: int | None, offset: int) -> bool:
         """Commit for a group without members, only if nobody else has since it stood at `expected`."""

@@ -267,9 +267,6 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
             409, "group-not-empty", "The group has members", "Stop its consumers first, or commit through them."
         ),
         groups.OffsetMetadataTooLarge: Kind(409, "metadata-too-large", "The metadata is too long", "Shorten it."),
-        groups.InvalidCommitOffset: Kind(
-            400, "bad-parameter", "An offset is never negative", "Commit an offset from 0 on."
-        ),
         groups.GroupSubscribedToTopic: Kind(
             409, "group-subscribed", "A member of the group reads this topic", "Stop the group's consumers first."
         ),

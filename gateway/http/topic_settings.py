@@ -49,7 +49,7 @@ def _setting_schema(kind: Kind) -> dict[str, Any]:
             return {"type": "number", "minimum": kind.low, "maximum": kind.high}
         case ConfigType.LIST:
             words = "|".join(kind.choices)
-            return {"type": "string", "pattern": f"^({words})(,({words}))*$"}
+            return {"type": "string", "pattern": f"^(({words})(,({words}))*)?$"}
         case _:
             return {"enum": list(kind.choices)}
 

@@ -200,7 +200,6 @@ CODES: Final[dict[type[BaseException], ErrorCode]] = {
     groups.IllegalGeneration: ErrorCode.ILLEGAL_GENERATION,
     groups.RebalanceInProgress: ErrorCode.REBALANCE_IN_PROGRESS,
     groups.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
-    groups.InvalidCommitOffset: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     groups.GroupSubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
     TimeoutError: ErrorCode.REQUEST_TIMED_OUT,
 }

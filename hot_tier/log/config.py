@@ -92,14 +92,14 @@ def _one_of(*choices: str) -> Kind:
 
 def _some_of(*choices: str) -> Kind:
     def parse(text: str) -> frozenset[str]:
-        values = frozenset(part.strip() for part in text.split(","))
+        values = frozenset(part.strip() for part in text.split(",")) if text.strip() else frozenset[str]()
         if not values <= set(choices):
             raise ValueError(text)
         return values
 
     return Kind(
         ConfigType.LIST,
-        "one or more of " + ", ".join(choices) + ", separated by commas",
+        "some of " + ", ".join(choices) + ", separated by commas, or empty",
         parse,
         lambda value: ",".join(sorted(value)),
         choices=choices,
@@ -120,7 +120,7 @@ class TopicConfig:
         "cleanup.policy",
         _some_of("delete", "compact"),
         frozenset({"delete"}),
-        "What happens to old records: deleted by retention, compacted to the latest per key, or both.",
+        "What happens to old records: deleted by retention, compacted to the latest per key, both, or none if empty.",
     )
     retention_ms: int = _setting(
         "retention.ms",

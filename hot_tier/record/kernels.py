@@ -32,6 +32,9 @@ OFFSET_DELTA: Final = -6
 NULL_KEY: Final = -7
 TIMESTAMP: Final = -8
 HEADER_KEY: Final = -9
+REFUSED: Final = -10
+OF_ONE_RECORD: Final = (NULL_KEY, TIMESTAMP, HEADER_KEY)
+"""The batch can be read; a record in it is not to be taken."""
 
 FAULTS: Final = {
     VARINT: "a varint is longer than its type or its record",
@@ -259,16 +262,22 @@ def _is_utf8(data, position, end):  # type: ignore[no-untyped-def]
     return True
 
 
-@_kernel(_THREE, _BYTES, _INT, _INT, _INT, _INT, _INT, types.boolean)
-def walk_records(data, start, count, base_timestamp, least_timestamp, greatest_timestamp, compacted):  # type: ignore[no-untyped-def]
+@_kernel(_THREE, _BYTES, _INT, _INT, _INT, _INT, _INT, types.boolean, _OUT_INT64)
+def walk_records(data, start, count, base_timestamp, least_timestamp, greatest_timestamp, compacted, refused):  # type: ignore[no-untyped-def]
     """Checks the `count` records of a produced batch, which fill `data` from `start` on.
 
     Offset deltas must be 0, 1, 2 …, timestamps -1 or within the bounds, header keys UTF-8. Returns the status,
     the index of the record it is about, and the greatest timestamp (that of the record at fault for TIMESTAMP).
+
+    Where `refused` has room, the walk does not end at a record of which only its content is wrong (`OF_ONE_RECORD`):
+    its index and its status are put there, and the status is REFUSED, the index how many they are.
     """
     position = start
     size = np.int64(data.shape[0])
     data = _pointer(data)
+    room = np.int64(refused.shape[0]) // 2
+    refused = _pointer(refused)
+    named = np.int64(0)
     max_timestamp = np.int64(-1)
     for index in range(count):
         status, end, timestamp_delta, offset_delta, key_length, _, _, _, headers, position = _read_record(
@@ -277,27 +286,40 @@ def walk_records(data, start, count, base_timestamp, least_timestamp, greatest_t
         if status < 0:
             return status, index, max_timestamp
         timestamp = base_timestamp + timestamp_delta
+        fault = OK
         if timestamp != -1 and (timestamp < least_timestamp or timestamp > greatest_timestamp):
-            return TIMESTAMP, index, timestamp
+            if room == 0:
+                return TIMESTAMP, index, timestamp
+            fault = TIMESTAMP
         max_timestamp = max(max_timestamp, timestamp)
         if offset_delta != index:
             return OFFSET_DELTA, index, max_timestamp
         if compacted and key_length < 0:
-            return NULL_KEY, index, max_timestamp
+            fault = NULL_KEY
         for _ in range(headers):
             length, position = _read_field(data, position, end)
             if position < 0:
                 return position, index, max_timestamp
             if length < 0 or not _is_utf8(data, position, position + length):
-                return HEADER_KEY, index, max_timestamp
+                fault = HEADER_KEY
+                length = max(length, 0)
             length, position = _read_field(data, position + length, end)
             if position < 0:
                 return position, index, max_timestamp
             position += max(length, 0)
         if position != end:
             return RECORD_LENGTH, index, max_timestamp
+        if fault != OK:
+            if room == 0:
+                return fault, index, max_timestamp
+            if named < room:
+                refused[2 * named] = index
+                refused[2 * named + 1] = fault
+                named += 1
     if position != size:
         return TRAILING_BYTES, count, max_timestamp
+    if named:
+        return REFUSED, named, max_timestamp
     return OK, count, max_timestamp
 
 
@@ -614,4 +636,4 @@ def encode_records(  # type: ignore[no-untyped-def]
 
 def warm_up() -> None:
     """Importing this module has compiled everything; one empty walk shows that it runs on this machine."""
-    walk_records(np.zeros(0, np.uint8), 0, 0, 0, 0, 0, False)
+    walk_records(np.zeros(0, np.uint8), 0, 0, 0, 0, 0, False, np.zeros(0, np.int64))

@@ -86,9 +86,10 @@ def validate_produced(batch: memoryview, limits: BatchLimits, now_ms: int) -> Ba
         greatest = min(greatest, now_ms + limits.timestamp_after_max_ms)
     if header.base_timestamp < NO_TIMESTAMP:
         raise _bad_timestamp(0, header.base_timestamp, least, greatest)
-    if header.max_timestamp != NO_TIMESTAMP and not least <= header.max_timestamp <= greatest:
-        raise _bad_timestamp(header.record_count - 1, header.max_timestamp, least, greatest)
-    if limits.depth == "full":
+    if limits.depth == "header":
+        if header.max_timestamp != NO_TIMESTAMP and not least <= header.max_timestamp <= greatest:
+            raise _bad_timestamp(header.record_count - 1, header.max_timestamp, least, greatest)
+    else:
         max_timestamp = _walk(batch, header, limits, least, greatest)
         if max_timestamp != header.max_timestamp:
             if batch.readonly:
@@ -119,25 +120,29 @@ def _check_header(header: BatchHeader) -> None:
         )
 
 
+MAX_NAMED_RECORDS: Final = 10_000
+"""Of a batch of which more are wrong the rest goes unnamed: an answer is not to be larger than what was sent."""
+
 _walk_records: Callable[..., tuple[int, int, int]] | None = None
 _frombuffer: Callable[..., Any] | None = None
+_no_room: Any = None
 
 
 def _walk(batch: memoryview, header: BatchHeader, limits: BatchLimits, least: int, greatest: int) -> int:
-    global _walk_records, _frombuffer
+    global _walk_records, _frombuffer, _no_room
     if _walk_records is None or _frombuffer is None:
         # Not at the top: numba takes 0.3 s to import, and whoever only reads headers need not pay it.
-        from numpy import frombuffer
+        from numpy import frombuffer, zeros
 
         from hot_tier.record.kernels import walk_records
 
-        _walk_records, _frombuffer = walk_records, frombuffer
+        _walk_records, _frombuffer, _no_room = walk_records, frombuffer, zeros(0, "i8")
     data: ReadBuffer = batch
     start = HEADER_BYTES
     if header.codec != Codec.NONE:
         data = decompress(header.codec, batch[HEADER_BYTES:], limits.max_decompressed_bytes)
         start = 0
-    status, index, timestamp = _walk_records(
+    walk = (
         _frombuffer(data, "u1"),
         start,
         header.record_count,
@@ -146,8 +151,9 @@ def _walk(batch: memoryview, header: BatchHeader, limits: BatchLimits, least: in
         greatest,
         limits.compacted,
     )
+    status, index, timestamp = _walk_records(*walk, _no_room)
     if status:
-        raise _fault(status, index, timestamp, least, greatest)
+        raise _fault(walk, status, index, timestamp)
     return timestamp
 
 
@@ -159,13 +165,28 @@ def _bad_timestamp(index: int, timestamp: int, least: int, greatest: int) -> Inv
     )
 
 
-def _fault(status: int, index: int, timestamp: int, least: int, greatest: int) -> TierlogError:
+def _fault(walk: tuple[Any, ...], status: int, index: int, timestamp: int) -> TierlogError:
+    """What the walk ended at. Where only the content of records is wrong, all of them are looked for and named."""
+    from numpy import empty
+
     from hot_tier.record import kernels
 
+    if status not in kernels.OF_ONE_RECORD:
+        return CorruptBatch(kernels.FAULTS[status], where=f"record {index}")
+    _, _, count, _, least, greatest, _ = walk
+    found = empty(2 * min(count, MAX_NAMED_RECORDS), "i8")
+    outcome, named, _ = kernels.walk_records(*walk, found)
+    if outcome != kernels.REFUSED:
+        return CorruptBatch(kernels.FAULTS[outcome], where=f"record {named}")
+    refused = found[: 2 * named].reshape(-1, 2).tolist()
+    late = [each for each, why in refused if why == kernels.TIMESTAMP]
+    error: InvalidRecord
     if status == kernels.TIMESTAMP:
-        return _bad_timestamp(index, timestamp, least, greatest)
-    what = kernels.FAULTS[status]
-    where = f"record {index}"
-    if status in (kernels.NULL_KEY, kernels.HEADER_KEY):
-        return InvalidRecord(what, where=where)
-    return CorruptBatch(what, where=where)
+        error = _bad_timestamp(index, timestamp, least, greatest)
+    elif late:
+        # As with Kafka, one timestamp that is wrong decides what the batch is refused for.
+        error = InvalidTimestamp(kernels.FAULTS[kernels.TIMESTAMP], where=f"record {late[0]}")
+    else:
+        error = InvalidRecord(kernels.FAULTS[status], where=f"record {index}")
+    error.records = [(each, kernels.FAULTS[why]) for each, why in refused]
+    return error

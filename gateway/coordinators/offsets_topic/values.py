@@ -36,6 +36,11 @@ class CommittedOffset(NamedTuple):
     metadata: str
     commit_ms: int
 
+    @property
+    def position(self) -> int | None:
+        """Where the group goes on. None for a negative offset: clients commit one to begin by their reset policy."""
+        return self.offset if self.offset >= 0 else None
+
 
 class GroupRecord(NamedTuple):
     snapshot: GroupSnapshot

@@ -29,7 +29,7 @@ def _delete(topic: str, asked: DeleteRecordsPartition, context: RequestContext) 
         if partition.topic.internal:
             raise InvalidTopicName(f"{topic} belongs to the service", hint="delete records of a topic of your own")
         if "delete" not in partition.log.config.cleanup_policy:
-            raise PolicyViolation("cleanup.policy is compact alone", where=str(partition.tp))
+            raise PolicyViolation("cleanup.policy does not delete", where=str(partition.tp))
         answer.low_watermark = partition.delete_records_before(asked.offset)
     except TierlogError as error:
         answer.error_code = error_code(error)

@@ -45,7 +45,7 @@ from hot_tier.ids import PartitionId, TopicPartition
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.partition_log import recompressed
 from hot_tier.record.batch import BatchHeader, read_header
-from hot_tier.record.validate import BatchLimits, validate_produced
+from hot_tier.record.validate import MAX_NAMED_RECORDS, BatchLimits, validate_produced
 from hot_tier.replication.partition import ACKS_ALL, ACKS_NONE, Partition
 
 NO_ERROR: Final = 0
@@ -57,6 +57,21 @@ Commit = tuple[PartitionProduceResponse, asyncio.Future[None], TopicPartition, B
 """An answer, what it waits for, and the batch."""
 Large = tuple[str, PartitionProduceData, list[PartitionProduceResponse], int]
 """A topic, a batch of it that is still to be checked, and where its answer goes."""
+
+
+class RecordErrors:
+    """The bad records that one response names. Clients fail those alone, and may send the rest of the batch again.
+
+    No more than `MAX_NAMED_RECORDS` over all batches: a few bytes hold thousands of such records once decompressed.
+    """
+
+    def __init__(self) -> None:
+        self._left = MAX_NAMED_RECORDS
+
+    def take(self, error: InvalidRecord) -> list[BatchIndexAndErrorMessage]:
+        named = error.records[: self._left]
+        self._left -= len(named)
+        return [BatchIndexAndErrorMessage(index, why) for index, why in named]
 
 
 class _TakesLong(Exception):
@@ -74,6 +89,7 @@ def handle(
     nbytes = 0
     commits: list[Commit] = []
     large: list[Large] = []
+    named = RecordErrors()
     responses: list[TopicProduceResponse] = []
     for topic in request.topic_data:
         answers: list[PartitionProduceResponse] = []
@@ -87,14 +103,14 @@ def handle(
                 large.append((topic.name, data, answers, len(answers)))
                 answer = PartitionProduceResponse(index=data.index)
             except Exception as error:
-                answer = _refused(topic.name, data, error, acks, context)
+                answer = _refused(topic.name, data, error, acks, named, context)
             answers.append(answer)
             nbytes += len(data.records or b"")
         responses.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
     throttle_ms = node.quotas.charge(context.client_id, "produce", nbytes, now_ms, context.principal)
     response = ProduceResponse(responses, throttle_ms)
     if large:
-        return _after_large(large, response, commits, request, now_ms, context)
+        return _after_large(large, response, commits, request, now_ms, named, context)
     return _answer(response, commits, request, context)
 
 
@@ -104,6 +120,7 @@ async def _after_large(
     commits: list[Commit],
     request: ProduceRequest,
     now_ms: int,
+    named: RecordErrors,
     context: RequestContext,
 ) -> ProduceResponse | None:
     buffers = context.buffers
@@ -119,7 +136,7 @@ async def _after_large(
                 partition, _ = _writable(topic, data, context)  # another broker may lead it by now
                 answers[position] = _append(partition, batch, header, request.acks, now_ms, commits, context)
             except Exception as error:
-                answers[position] = _refused(topic, data, error, request.acks, context)
+                answers[position] = _refused(topic, data, error, request.acks, named, context)
     finally:
         buffers.receiving_bytes -= size
     answer = _answer(response, commits, request, context)
@@ -193,7 +210,7 @@ def _append(
 
 
 def _refused(
-    topic: str, data: PartitionProduceData, error: Exception, acks: int, context: RequestContext
+    topic: str, data: PartitionProduceData, error: Exception, acks: int, named: RecordErrors, context: RequestContext
 ) -> PartitionProduceResponse:
     if acks == ACKS_NONE:
         _log.info("connection closed", peer=context.peer, reason=f"acks=0 and {error}")
@@ -203,9 +220,7 @@ def _refused(
     with suppress(CorruptBatch):
         context.refusals.note(TopicPartition(topic, PartitionId(data.index)), read_header(data.records or b""), error)
     if isinstance(error, InvalidRecord):
-        position = error.where.removeprefix("record ")
-        if position.isdigit():
-            answer.record_errors = [BatchIndexAndErrorMessage(int(position), error.what)]
+        answer.record_errors = named.take(error)
     elif isinstance(error, NotLeader | FencedLeaderEpoch):
         leader = current_leader(context.node, topic, data.index)
         if leader is not None:

@@ -53,7 +53,7 @@ def test_what_is_not_json_is_called_that(raw: bytes) -> None:
         ),
         (
             b'{"name": "a", "config": {"cleanup.policy": "burn"}}',
-            "/config: cleanup.policy must be one or more of delete, compact, separated by commas",
+            "/config: cleanup.policy must be some of delete, compact, separated by commas, or empty",
         ),
     ],
 )

@@ -33,6 +33,7 @@ from gateway.kafka.protocol.messages.offset_fetch import (
 )
 from gateway.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from gateway.kafka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from hot_tier.ids import PartitionId, TopicPartition
 from tests.gateway.kafka.batches import batch
 from tests.gateway.kafka.node import running_node
 from tests.gateway.kafka.wire import Wire
@@ -452,6 +453,17 @@ async def test_requests_during_loading(tmp_path):
         assert described.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         shard.loading = False
         assert (await wire.ask(beat, 4)).error_code == 0
+
+
+@pytest.mark.parametrize("offset", [-1, -2, -(2**63)])
+async def test_a_negative_offset_is_kept_and_means_that_there_is_none(node, wire, offset):
+    (topic,) = (await wire.ask(committing(offset), 9)).topics
+    assert topic.partitions[0].error_code == 0
+    (group,) = (await wire.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)]), 9)).groups
+    assert [each.committed_offset for each in group.topics[0].partitions] == [offset]
+    tp = TopicPartition("t", PartitionId(0))
+    assert await node.node.groups.move_offset("g", tp, None, 3)
+    assert not await node.node.groups.move_offset("g", tp, None, 4)
 
 
 # Producer ids

@@ -21,7 +21,7 @@ from hot_tier.errors import StorageFailure
 from hot_tier.log import partition_log
 from hot_tier.record.batch import iter_headers
 from hot_tier.record.compression import Codec, compress
-from hot_tier.record.records import decode_records
+from hot_tier.record.records import Record, decode_records, encode_records
 from hot_tier.record.validate import validate_produced
 from tests.gateway.kafka.batches import TIME_MS, batch, patched
 from tests.gateway.kafka.node import KAFKA, running_node
@@ -150,14 +150,44 @@ async def test_other_acks_are_refused_for_each_partition(topic, acks):
     assert await values(topic) == []
 
 
-async def test_a_record_without_a_key_on_a_compacted_topic_is_named(node):
-    await node.node.admin.create_topic("t", 1, config={"cleanup.policy": "compact"})
+def mixed(keys, times=None, codec=Codec.NONE):
+    times = times or [TIME_MS] * len(keys)
+    return encode_records(
+        [Record(0, time, 0, key, b"v", ()) for key, time in zip(keys, times, strict=True)], codec=codec
+    )
+
+
+@pytest.mark.parametrize("codec", Codec)
+async def test_every_record_that_is_wrong_is_named_and_no_other(node, codec):
+    config = {"cleanup.policy": "compact", "message.timestamp.before.max.ms": "1000"}
+    await node.node.admin.create_topic("t", 1, config=config)
+    now_ms = node.node.clock()
+    keys = [None if n % 10 == 3 else b"k" for n in range(100)]
+    times = [now_ms] * 100
     async with node.connect() as wire:
-        answer = await wire.ask(produce((0, batch(b"a", b"b", key=None))), 9)
+        answer = await wire.ask(produce((0, mixed(keys, times, codec))), 9)
         (part,) = answer.responses[0].partition_responses
         assert part.error_code == ErrorCode.INVALID_RECORD
-        assert [error.batch_index for error in part.record_errors] == [0]
-        assert part.record_errors[0].batch_index_error_message
+        assert [each.batch_index for each in part.record_errors] == list(range(3, 100, 10))
+        assert {each.batch_index_error_message for each in part.record_errors} == {
+            "no key, on a topic that is compacted by key"
+        }
+        times[50] = now_ms - 60_000
+        answer = await wire.ask(produce((0, mixed(keys, times, codec))), 9)
+        (part,) = answer.responses[0].partition_responses
+        assert part.error_code == ErrorCode.INVALID_TIMESTAMP
+        assert [each.batch_index for each in part.record_errors] == sorted([50, *range(3, 100, 10)])
+        assert "timestamp" in part.record_errors[5].batch_index_error_message
+
+
+async def test_an_answer_names_so_many_records_and_no_more(node):
+    await node.node.admin.create_topic("t", 3, config={"cleanup.policy": "compact"})
+    wrong = mixed([None] * 6000, codec=Codec.ZSTD)
+    async with node.connect() as wire:
+        answer = await wire.ask(produce((0, wrong), (1, wrong), (2, wrong)), 9)
+    parts = answer.responses[0].partition_responses
+    assert [part.error_code for part in parts] == [ErrorCode.INVALID_RECORD] * 3
+    assert [len(part.record_errors) for part in parts] == [6000, 4000, 0]
 
 
 async def test_a_repeated_batch_is_answered_with_its_first_offset(topic):
@@ -298,7 +328,7 @@ async def test_a_large_batch_that_is_wrong_is_refused_as_a_small_one_is(topic, g
         answer = await wire.ask(produce((0, large(key=None)), topic="keyed"), 9)
         (part,) = answer.responses[0].partition_responses
         assert (part.error_code, part.base_offset) == (ErrorCode.INVALID_RECORD, -1)
-        assert [each.batch_index for each in part.record_errors] == [0]
+        assert [each.batch_index for each in part.record_errors] == list(range(10))
         await wire.send(produce((0, large()), acks=0), 9)
         answer = await wire.ask(produce((0, batch(b"a"))), 9)
         assert answer.responses[0].partition_responses[0].base_offset == 10

@@ -54,6 +54,14 @@ def test_by_size() -> None:
     assert count(TopicConfig(retention_bytes=0), log) == 2
 
 
+def test_an_empty_policy_keeps_all() -> None:
+    config = TopicConfig(cleanup_policy=frozenset(), retention_ms=1, retention_bytes=1)
+    segments = [segment(0, age_ms=DAY_MS), segment(10, age_ms=DAY_MS), segment(20, sealed=False)]
+    assert count(config, segments) == 0
+    assert count(config, segments, log_start=10) == 1
+    assert not config.compacted
+
+
 def test_below_the_log_start() -> None:
     log = [segment(0), segment(10), segment(20, sealed=False)]
     assert count(TopicConfig(), log, log_start=9) == 0

@@ -157,6 +157,10 @@ async def test_single_settings_change(call: Caller, version: int) -> None:
     assert overrides(call) == {"retention.ms": "5000", "cleanup.policy": "compact,delete"}
     assert await change(call, ("cleanup.policy", SUBTRACT, "compact"), version=version) == (0, None)
     assert overrides(call)["cleanup.policy"] == "delete"
+    assert await change(call, ("cleanup.policy", SUBTRACT, "delete"), version=version) == (0, None)
+    assert overrides(call)["cleanup.policy"] == ""
+    (shown,) = (await describe(call, TOPIC, "t", ["cleanup.policy"])).configs
+    assert (shown.value, shown.config_source) == ("", 1)
 
 
 @pytest.mark.parametrize(

@@ -117,29 +117,33 @@ class GroupOffsets:
         return told
 
     def _check(self, tp: TopicPartition, commit: Commit) -> TierlogError | None:
-        topic = self._image.find_topic(tp.topic)
-        if topic is None:
-            return UnknownTopic(f"there is no topic {tp.topic!r}")
-        if not 0 <= tp.partition < topic.partitions:
-            return UnknownPartition(f"topic {tp.topic!r} has the partitions 0 to {topic.partitions - 1}", where=str(tp))
+        if (missing := self._missing(tp)) is not None:
+            return missing
         limit = self._settings.offset_metadata_max_bytes
         if len(commit.metadata.encode()) > limit:
             return OffsetMetadataTooLarge(f"the metadata of a commit has at most {limit} bytes", where=str(tp))
         return None
 
+    def _missing(self, tp: TopicPartition) -> TierlogError | None:
+        topic = self._image.find_topic(tp.topic)
+        if topic is None:
+            return UnknownTopic(f"there is no topic {tp.topic!r}")
+        if not 0 <= tp.partition < topic.partitions:
+            return UnknownPartition(f"topic {tp.topic!r} has the partitions 0 to {topic.partitions - 1}", where=str(tp))
+        return None
+
     # Deleting
 
     async def delete(self, entry: GroupEntry, asked: Collection[TopicPartition]) -> Results:
-        """Of partitions that no member reads. An offset that is not there is as good as deleted."""
+        """Of partitions that no member reads. An offset that was never committed is as good as deleted."""
         kept: Collection[TopicPartition] = ()
         if entry.group.state is not State.EMPTY:
             if entry.group.protocol_type != CONSUMER_PROTOCOL_TYPE:
                 raise GroupNotEmpty(where=entry.group_id)
             topics = group_topics(entry.group)
             kept = [tp for tp in asked if topics is None or tp.topic in topics]
-        results: Results = {
-            tp: GroupSubscribedToTopic(where=f"{entry.group_id}, {tp}") if tp in kept else None for tp in asked
-        }
+        results: Results = {tp: None if _has(entry, tp) else self._missing(tp) for tp in asked}
+        results.update({tp: GroupSubscribedToTopic(where=f"{entry.group_id}, {tp}") for tp in kept})
         gone = [tp for tp, error in results.items() if error is None and _has(entry, tp)]
         if gone:
             failure = await self._forget(entry, gone)

@@ -260,13 +260,13 @@ class History(Protocol):
 
 
 def end_of_epoch(history: History, leader_epoch: LeaderEpoch, epoch: int) -> tuple[LeaderEpoch, Offset]:
-    """As leader: the greatest epoch at or below `epoch` and its end offset; (-1, -1) for one that has not begun.
+    """As leader: the greatest epoch at or below `epoch` and its end offset; (-1, -1) for one not begun, or below 0.
 
     The log knows only epochs in which something was written; the current one, and those between, end at the log end.
     """
     if epoch == leader_epoch:
         return leader_epoch, history.log_end_offset
-    if epoch > leader_epoch:
+    if epoch > leader_epoch or epoch < 0:
         return NO_EPOCH, Offset(-1)
     found, end_offset = history.end_of_epoch(epoch)
     if end_offset >= 0:

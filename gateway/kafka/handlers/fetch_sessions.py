@@ -111,9 +111,9 @@ class FetchSessions:
         if session is None:
             return Plan([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != request.session_epoch:
-            return Plan([], session, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            return Plan([], error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.by_id != (version >= IDS_SINCE):
-            return Plan([], session, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            return Plan([], error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.epoch = 1 if session.epoch == LAST_EPOCH else session.epoch + 1
         session.used_ms = now_ms
         self._sessions.move_to_end(session.id)

@@ -39,8 +39,8 @@ from gateway.kafka.protocol.messages.sync_group import SyncGroupRequest, SyncGro
 from hot_tier.errors import TierlogError
 
 GROUP_TYPE: Final = "classic"
-ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
-"""Read, delete and describe, as bits of Kafka's ACL operations: what anybody may do where there are no ACLs."""
+ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+"""Read, delete, describe, describe and alter settings, as bits of Kafka's ACL operations: anybody may, without ACLs."""
 
 MEMBER_ID_FIRST: Final = 4
 """From this version of JoinGroup on a newcomer is sent away with an id first."""

@@ -7,16 +7,20 @@ new id the producer starts at sequence 0, which is what it wanted.
 
 from typing import Final
 
-from gateway.kafka.errors import TransactionsNotServed
+from gateway.kafka.errors import ErrorCode, TransactionsNotServed
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from hot_tier.errors import InvalidRequest
 
+NONE: Final = -1
+
 
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     if request.transactional_id == "":
         raise InvalidRequest("a transactional id is not empty")
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=NONE, producer_epoch=NONE)
     if request.transactional_id is not None:
         raise TransactionsNotServed(request.transactional_id)
     producer_id, epoch = await context.node.producer_ids.new_producer()

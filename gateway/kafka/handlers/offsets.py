@@ -148,7 +148,10 @@ def _select(offsets: Offsets, asked: Asked) -> dict[str, dict[int, CommittedOffs
 
 async def delete(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
     asked = [_tp(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
-    results = await context.node.groups.delete_offsets(request.group_id, asked)
+    try:
+        results = await context.node.groups.delete_offsets(request.group_id, asked)
+    except TierlogError as error:
+        return OffsetDeleteResponse(error_code=error_code(error))
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(

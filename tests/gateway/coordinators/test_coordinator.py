@@ -494,9 +494,13 @@ async def test_single_offsets_are_deleted_where_nobody_reads(node):
     await node.admin.create_topic("other", 1)
     me = await node.member()
     await node.groups.commit("g", Sender(me, 1), {tp(0): Commit(1), tp(0, "other"): Commit(1)})
-    results = await node.groups.delete_offsets("g", [tp(0), tp(0, "other"), tp(7, "other")])
+    await node.admin.create_topic("unread", 1)
+    asked = [tp(0), tp(0, "other"), tp(7, "other"), tp(0, "unread"), tp(0, "unknown")]
+    results = await node.groups.delete_offsets("g", asked)
     assert isinstance(results[tp(0)], GroupSubscribedToTopic)
-    assert results[tp(0, "other")] is results[tp(7, "other")] is None
+    assert results[tp(0, "other")] is results[tp(0, "unread")] is None
+    assert isinstance(results[tp(7, "other")], UnknownPartition)
+    assert isinstance(results[tp(0, "unknown")], UnknownTopic)
     assert set(node.groups.fetch_offsets("g")) == {tp(0)}
     node.groups.leave("g", [LeavingMember(me)])
     assert await node.groups.delete_offsets("g", [tp(0)]) == {tp(0): None}

@@ -54,7 +54,7 @@ class Deadlines(Generic[K]):
             deadline_ms = self._deadlines.get(key)
             if deadline_ms is None:
                 continue
-            if deadline_ms > now_ms:
+            if deadline_ms > queued_ms:
                 self._push(key, deadline_ms)
             else:
                 del self._deadlines[key]

@@ -1,7 +1,7 @@
 """Deadlines against the plainest thing that does the same: a dict that is searched."""
 
 import hypothesis.strategies as st
-from hypothesis import given
+from hypothesis import example, given
 
 from gateway.coordinators.deadlines import Deadlines
 
@@ -14,6 +14,7 @@ steps = st.lists(
 
 
 @given(steps)
+@example([("set", 0, 0), ("set", 0, 1), ("set", 1, 0), ("wait", 1, 0)])
 def test_as_a_dict_that_is_searched(steps):
     deadlines: Deadlines[int] = Deadlines()
     plain: dict[int, int] = {}

@@ -36,6 +36,7 @@ from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.objects.memory import MemoryStore
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.reader import ColdReader
+from hot_tier.log.index import UNKNOWN, Contents
 from hot_tier.record.columns import iter_columns
 from hot_tier.record.compression import Codec
 from offloader.archive import ArchiveJob, archive_segment
@@ -84,7 +85,8 @@ async def cold_requests(directory: Path) -> list[Line]:
     log, end = event_batches(100 << 20, Codec.NONE)
     path = directory / "source.log"
     path.write_bytes(log)
-    job = ArchiveJob(layout, SegmentName(0, 0, uuid4().hex), str(path), 0, end, (), b"", 0, 0, 3)  # type: ignore[arg-type]
+    contents = Contents(0, end, len(log), dense=True, batches=UNKNOWN, header_digest=0)
+    job = ArchiveJob(layout, SegmentName(0, 0, uuid4().hex), str(path), contents, 0, (), b"", 0, 0, 3)  # type: ignore[arg-type]
     await writer.append([await archive_segment(store, job, str(directory))], 0)
     reader = ColdReader(store, ColdReadSettings(read_ahead=0))
     manifest = Manifest(writer.current, PageCache(store))

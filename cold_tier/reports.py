@@ -61,6 +61,17 @@ class ArchivedRange:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldSegment:
+    """A local segment that archiving waits for, because it is not proven whole."""
+
+    file: str
+    base_offset: int
+    end_offset: int
+    why: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionStatus:
     topic: str
     topic_id: UUID
@@ -76,6 +87,7 @@ class PartitionStatus:
     """Sealed and not archived yet."""
     failures: int = 0
     last_failure: str = ""
+    held: HeldSegment | None = None
 
     @property
     def overlap(self) -> int:
@@ -190,6 +202,8 @@ class PartitionFigures:
     archived_segments: int
     archived_bytes: int
     failures: int
+    held: bool
+    """A segment is not proven whole."""
     last_success_ms: int
     """0: not since the node started."""
 

@@ -8,6 +8,7 @@ from cold_tier.reports import (
     ArchiveFigures,
     Collected,
     Considered,
+    HeldSegment,
     PartitionStatus,
     RestoredTopic,
     VerifyEvent,
@@ -18,6 +19,10 @@ from hot_tier.cluster.model import Topic
 class ArchiveControl(Protocol):
     @property
     def bucket(self) -> str: ...
+
+    def held(self) -> list[HeldSegment]:
+        """Of the partitions led here."""
+        ...
 
     def status(self, topic: Topic, partition: int) -> PartitionStatus: ...
 

@@ -1,24 +1,28 @@
 """One sealed segment to Parquet and into the bucket. Runs in the worker process.
 
-convert -> rows -> index -> read back and verify [cold_tier.upload] -> manifest -> metadata -> local delete
+prove and convert -> rows -> index -> read back and verify [cold_tier.upload] -> manifest -> metadata -> local delete
                                                                        [offloader.partition_archive]
 """
 
-import mmap
 import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+import numpy as np
 
 from cold_tier.format.write import ROW_GROUP_BYTES, write_segment
 from cold_tier.layout import PartitionLayout, SegmentName
 from cold_tier.manifest.model import EpochStart, Segment
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.upload import upload_segment
-from hot_tier.errors import CorruptLog
+from hot_tier.errors import CorruptBatch, CorruptLog
 from hot_tier.ids import Offset
-from hot_tier.record.columns import RecordColumns, iter_columns
+from hot_tier.log.index import Contents
+from hot_tier.record.batch import BatchHeader
+from hot_tier.record.columns import RecordColumns, columns_of
 from offloader import failpoints
+from offloader.source import proven_batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +30,10 @@ class ArchiveJob:
     layout: PartitionLayout
     name: SegmentName
     log_path: str
+    contents: Contents
+    """What the local segment must hold."""
     base_offset: Offset
-    end_offset: Offset
+    """Where the archive goes on: inside the segment where a part of it is archived already."""
     epochs: tuple[EpochStart, ...]
     producers: bytes
     now_ms: int
@@ -35,13 +41,17 @@ class ArchiveJob:
     """Of the local segment; 0: as fast as it goes."""
     zstd_level: int
 
+    @property
+    def end_offset(self) -> Offset:
+        return Offset(self.contents.end_offset)
+
 
 async def archive_segment(store: RetryingStore, job: ArchiveJob, scratch: str) -> Segment:
-    """Upload the segment and return its manifest entry, verified."""
+    """Upload the segment and return its manifest entry, verified. CorruptLog, and nothing uploaded, where the local
+    segment is not what its seal says."""
     path = os.path.join(scratch, f"{job.name.stem}.parquet")
     layout = job.layout
     try:
-        log_bytes = os.path.getsize(job.log_path)
         described = {
             "topic": layout.topic,
             "topic_id": str(layout.topic_id),
@@ -49,15 +59,10 @@ async def archive_segment(store: RetryingStore, job: ArchiveJob, scratch: str) -
             "base_offset": str(job.base_offset),
             "end_offset": str(job.end_offset),
         }
-        chunks = iter_columns(
-            _mapped(job.log_path),
-            from_offset=job.base_offset,
-            end_offset=job.end_offset,
-            chunk_bytes=ROW_GROUP_BYTES,
-        )
+        source = _Source(job)
         written = write_segment(
             path,
-            _checked(_paced(chunks, log_bytes, job.bytes_per_second), job),
+            _paced(source.rows(), job.contents.log_bytes, job.bytes_per_second),
             job.base_offset,
             job.end_offset,
             job.epochs,
@@ -65,6 +70,7 @@ async def archive_segment(store: RetryingStore, job: ArchiveJob, scratch: str) -
             described,
             zstd_level=job.zstd_level,
         )
+        source.check_written(written.rows)
         failpoints.reach("archive.converted")
         return await upload_segment(
             store,
@@ -72,7 +78,7 @@ async def archive_segment(store: RetryingStore, job: ArchiveJob, scratch: str) -
             job.name,
             path,
             written,
-            log_bytes=log_bytes,
+            log_bytes=job.contents.log_bytes,
             archived_ms=job.now_ms,
             reached=lambda step: failpoints.reach(f"archive.{step}"),
         )
@@ -81,36 +87,70 @@ async def archive_segment(store: RetryingStore, job: ArchiveJob, scratch: str) -
             os.unlink(path)
 
 
-def _mapped(path: str) -> memoryview:
-    """A file's bytes without reading it; the mapping lasts as long as someone looks at it."""
-    with open(path, "rb") as file:
-        # Compaction may have left nothing of a segment but its offsets.
-        if os.fstat(file.fileno()).st_size == 0:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+class _Source:
+    """The rows of a segment's proven batches, counted against them."""
+
+    def __init__(self, job: ArchiveJob) -> None:
+        self._job = job
+        self._proven = 0
+        """Records in the batches, by their headers."""
+        self._archived = 0
+        """Rows below the base offset: the archive has them."""
+
+    def rows(self) -> Iterator[RecordColumns]:
+        """Offsets grow and lie inside the segment, leader epochs are those the log knows: the last look before they
+        become history."""
+        job, last = self._job, self._job.contents.base_offset - 1
+        starts = [epoch.start_offset for epoch in job.epochs]
+        epochs = np.array([epoch.leader_epoch for epoch in job.epochs], np.int32)
+        for columns in self._columns():
+            offsets = columns.offsets
+            if offsets[0] <= last or offsets[-1] >= job.end_offset or (offsets[1:] <= offsets[:-1]).any():
+                raise self._mismatch(f"offsets {offsets[0]} to {offsets[-1]} after {last}, below {job.end_offset}")
+            last = int(offsets[-1])
+            skipped = int(np.searchsorted(offsets, job.base_offset))
+            self._archived += skipped
+            if skipped:
+                columns = columns.slice(skipped, len(columns))
+            known = np.searchsorted(starts, columns.offsets, "right")
+            wrong = (known > 0) & (epochs[known - 1] != columns.leader_epochs) if starts else ()
+            if np.any(wrong):
+                at = int(np.argmax(wrong))
+                raise self._mismatch(
+                    f"offset {columns.offsets[at]} in leader epoch {columns.leader_epochs[at]}, the log knows "
+                    f"{epochs[known[at] - 1]}"
+                )
+            yield columns
+
+    def check_written(self, rows: int) -> None:
+        if rows + self._archived != self._proven:
+            raise self._mismatch(f"{rows} rows and {self._archived} archived before, of {self._proven} records")
+
+    def _columns(self) -> Iterator[RecordColumns]:
+        try:
+            yield from columns_of(self._counted(), chunk_bytes=ROW_GROUP_BYTES)
+        except CorruptBatch as error:
+            raise self._mismatch(f"{error.where}: {error.what}") from error
+
+    def _counted(self) -> Iterator[tuple[memoryview, int, BatchHeader]]:
+        for data, at, header in proven_batches(self._job.log_path, self._job.contents):
+            if not header.is_control:
+                self._proven += header.record_count
+            yield data, at, header
+
+    def _mismatch(self, what: str) -> CorruptLog:
+        return CorruptLog(
+            what,
+            where=self._job.log_path,
+            hint="the segment is not archived and not deleted; keep it and report this",
+        )
 
 
-def _paced(chunks: Iterator[RecordColumns], log_bytes: int, bytes_per_second: int) -> Iterator[RecordColumns]:
+def _paced(chunks: Iterable[RecordColumns], log_bytes: int, bytes_per_second: int) -> Iterator[RecordColumns]:
     """Hold the conversion to a rate, so that it takes no more of the disk and the network than it may."""
     started = time.monotonic()
     for number, chunk in enumerate(chunks):
         if bytes_per_second:
             due = started + min(number * ROW_GROUP_BYTES, log_bytes) / bytes_per_second
             time.sleep(max(0.0, due - time.monotonic()))
-        yield chunk
-
-
-def _checked(chunks: Iterable[RecordColumns], job: ArchiveJob) -> Iterator[RecordColumns]:
-    """Rows lie inside the segment's range and their offsets grow: the last look before they become history."""
-    last = job.base_offset - 1
-    for chunk in chunks:
-        offsets = chunk.offsets
-        if len(offsets):
-            if offsets[0] <= last or offsets[-1] >= job.end_offset or (offsets[1:] <= offsets[:-1]).any():
-                raise CorruptLog(
-                    f"offsets {offsets[0]} to {offsets[-1]} do not follow {last} below {job.end_offset}",
-                    where=job.log_path,
-                    hint="the segment is not archived and not deleted; keep it and report this",
-                )
-            last = Offset(int(offsets[-1]))
         yield chunk

@@ -20,6 +20,7 @@ from cold_tier.reports import (
     ArchiveFigures,
     Collected,
     Considered,
+    HeldSegment,
     LocalRange,
     PartitionFigures,
     PartitionStatus,
@@ -61,6 +62,9 @@ class Control:
     def _store(self) -> RetryingStore:
         return self.catalog.store
 
+    def held(self) -> list[HeldSegment]:
+        return [archive.held.report() for archive in self.offloader if archive.held is not None]
+
     def status(self, topic: Topic, partition: int) -> PartitionStatus:
         layout = PartitionLayout(topic.name, topic.id, PartitionId(partition))
         manifest = self.catalog.get(layout)
@@ -84,6 +88,7 @@ class Control:
             backlog_bytes(log.segments(), archived_end) if enabled else 0,
             0 if archive is None else archive.failures,
             archive.last_failure if archive is not None and archive.failures_in_a_row else "",
+            None if archive is None or archive.held is None else archive.held.report(),
         )
 
     async def segments(
@@ -150,6 +155,7 @@ class Control:
                     archive.archived_segments,
                     archive.archived_bytes,
                     archive.failures,
+                    archive.held is not None,
                     archive.last_success_ms,
                 )
                 for archive in self.offloader

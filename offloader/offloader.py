@@ -23,13 +23,14 @@ from cold_tier.reports import Collected, Considered
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import Topic
 from hot_tier.cluster.store import MetadataStore
-from hot_tier.errors import TierlogError
+from hot_tier.errors import CorruptLog, TierlogError
 from hot_tier.ids import NodeId, TopicId, TopicPartition
 from hot_tier.replication.partition import Partition
 from hot_tier.replication.table import PartitionTable
 from offloader.deleted_topics import DeletedTopics
 from offloader.followed import FollowedPartitions
 from offloader.partition_archive import PartitionArchive
+from offloader.plan import NextSegment
 from offloader.proposals import consider
 from offloader.settings import OffloadSettings
 from offloader.worker import WorkerProcess
@@ -247,10 +248,9 @@ class Offloader:
 
         async def work() -> bool:
             await self._describe(partition.topic)
-            following = archive.next_segment()
+            following = archive.next_segment(self._clock())
             if following is not None:
-                segment = await worker.archive(await archive.begin(following, self._clock()))
-                await archive.publish(segment, self._clock())
+                await self._archive(archive, following, worker)
             await archive.apply_retention(self._clock())
             await archive.collect_removed(self._clock())
             if partition.tp in self._uncollected:
@@ -260,9 +260,19 @@ class Offloader:
             archive.failures_in_a_row = 0
             archive.last_success_ms = self._clock()
             self._not_before.pop(partition.tp, None)
-            return archive.next_segment() is not None
+            return archive.next_segment(self._clock()) is not None
 
         return await self._try(archive, work())
+
+    async def _archive(self, archive: PartitionArchive, following: NextSegment, worker: WorkerProcess) -> None:
+        try:
+            job = await archive.begin(following, self._clock())
+            segment = await worker.archive(job)
+        except CorruptLog as error:
+            archive.failures += 1
+            archive.hold(following, error, self._clock())
+        else:
+            await archive.publish(segment, self._clock())
 
     async def _try(self, archive: PartitionArchive, work: Awaitable[bool]) -> bool:
         try:

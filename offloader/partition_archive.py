@@ -41,8 +41,10 @@ from hot_tier.replication.partition import Partition
 from offloader import failpoints
 from offloader.archive import ArchiveJob
 from offloader.garbage import named_keys, superseded_manifests, unnamed_objects
+from offloader.held import Held, signature
 from offloader.plan import Expiry, NextSegment, backlog_bytes, local_drop_offset, next_to_archive
 from offloader.settings import OffloadSettings
+from offloader.source import REPLACE_IT
 
 log = structlog.get_logger()
 
@@ -69,6 +71,9 @@ class PartitionArchive:
         self.failures = 0
         self.failures_in_a_row = 0
         self.last_failure = ""
+        self.held: Held | None = None
+        """The segment that archiving waits for, because it is not proven whole."""
+        self._file: tuple[int, ...] = ()
 
     @property
     def writer(self) -> ManifestWriter:
@@ -147,24 +152,43 @@ class PartitionArchive:
                 hint="these are two histories; nothing is archived, dropped or deleted until one of them is gone",
             )
 
-    def next_segment(self) -> NextSegment | None:
-        return next_to_archive(
+    def next_segment(self, now_ms: int) -> NextSegment | None:
+        """None also while the next one is held."""
+        following = next_to_archive(
             self.partition.log.sealed_segments(), self.writer.current, self.partition.last_stable_offset
         )
+        held = self.held
+        if held is not None and (following is None or following.info.contents != held.info.contents):
+            held = self.held = None
+        return None if held is not None and not held.is_due(now_ms) else following
+
+    def hold(self, following: NextSegment, error: CorruptLog, now_ms: int) -> None:
+        """Its proof failed. It may have been compacted or dropped under the worker: then it is no longer there."""
+        info, held = following.info, self.held
+        if info.contents not in (each.contents for each in self.partition.log.sealed_segments()):
+            return
+        since_ms = now_ms if held is None else held.since_ms
+        if held is None:
+            log.error("segment is not archived: it is damaged", partition=str(self.partition.tp), error=str(error))
+        self.held = Held(info, str(error), since_ms, now_ms, self._file)
 
     async def begin(self, following: NextSegment, now_ms: int) -> ArchiveJob:
-        """The work of archiving a segment, under a name that metadata knows before the bucket does."""
+        """The work of archiving a segment, under a name that metadata knows before the bucket does. CorruptLog where it
+        is known to be damaged."""
+        info = following.info
+        self._file = signature(info.path)
+        if info.damage:
+            raise CorruptLog(info.damage, where=info.path, hint=REPLACE_IT)
         async with self._turn:
             await self._remove_abandoned()
             self._uploading = name = SegmentName(following.base_offset, self.leader_epoch, uuid.uuid4().hex)
             await self._record_archived()
-        info = following.info
         return ArchiveJob(
             layout=self.layout,
             name=name,
             log_path=info.path,
+            contents=info.contents,
             base_offset=following.base_offset,
-            end_offset=info.end_offset,
             epochs=epochs_within(self.partition.log.epochs.entries(), following.base_offset, info.end_offset),
             producers=_read_if_there(snapshot_path(self.partition.log.directory, info.end_offset)),
             now_ms=now_ms,
@@ -178,7 +202,7 @@ class PartitionArchive:
             failpoints.reach("archive.before_publish")
             await self.writer.append([segment], now_ms)
             failpoints.reach("archive.published")
-            self._uploading = None
+            self._uploading = self.held = None
             self._published()
             await self._record_archived()
             failpoints.reach("archive.recorded")

@@ -19,7 +19,7 @@ from cold_tier.errors import StoreUnavailable
 from cold_tier.manifest.model import Segment
 from cold_tier.objects.open import StoreSettings, open_store
 from cold_tier.objects.retrying import StoreCounters
-from hot_tier.errors import CorruptLog, StorageFailure, TierlogError
+from hot_tier.errors import StorageFailure, TierlogError
 from offloader import failpoints
 from offloader.archive import ArchiveJob, archive_segment
 
@@ -139,7 +139,7 @@ def _result(store: Any, job: ArchiveJob, scratch: str) -> Segment | TierlogError
         # The worker lives on: other segments can be archived.
         log.exception("segment cannot be archived", segment=job.log_path)
         what = f"cannot be archived: {type(error).__name__}: {error}"
-        return CorruptLog(what, where=job.log_path, hint="the segment stays; keep it and report this")
+        return StorageFailure(what, where=job.log_path, hint="the segment stays; keep it and report this")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,9 @@ def collect(figures: ArchiveFigures, now_ms: int) -> Iterator[Metric]:
     failures = CounterMetricFamily(
         "tierlog_archive_failures_total", "Attempts at archiving that failed.", labels=labels
     )
+    held = GaugeMetricFamily(
+        "tierlog_archive_held", "1 while a local segment is damaged, and archiving waits for it.", labels=labels
+    )
     age = GaugeMetricFamily(
         "tierlog_archive_last_success_age_seconds", "Since this partition's archive was last in order.", labels=labels
     )
@@ -31,9 +34,10 @@ def collect(figures: ArchiveFigures, now_ms: int) -> Iterator[Metric]:
         segments.add_metric(values, each.archived_segments)
         size.add_metric(values, each.archived_bytes)
         failures.add_metric(values, each.failures)
+        held.add_metric(values, each.held)
         if each.last_success_ms:
             age.add_metric(values, max(0, now_ms - each.last_success_ms) / 1000)
-    yield from (backlog, end, segments, size, failures, age)
+    yield from (backlog, end, segments, size, failures, held, age)
     counted = asdict(figures.requests)
     requests = CounterMetricFamily(
         "tierlog_store_requests_total", "Requests to the bucket, every attempt counted.", labels=["kind"]

@@ -10,6 +10,7 @@ from cold_tier.reports import (
     ArchivedSegment,
     Collected,
     Considered,
+    HeldSegment,
     PartitionStatus,
     RestoredTopic,
 )
@@ -89,6 +90,24 @@ class ArchivedRangeDocument(Reply):
         )
 
 
+class HeldSegmentDocument(Reply):
+    file: str = Field(description="On the disk of the partition's leader.")
+    base_offset: int
+    end_offset: int
+    why: str = Field(description="What is wrong with it, and what to do.")
+    since_ms: int
+
+    @classmethod
+    def of(cls, held: HeldSegment) -> Self:
+        return cls(
+            file=held.file,
+            base_offset=held.base_offset,
+            end_offset=held.end_offset,
+            why=held.why,
+            since_ms=held.since_ms,
+        )
+
+
 class PartitionArchiveDocument(Reply):
     partition: int
     enabled: bool = Field(description="Whether sealed segments are archived now.")
@@ -99,6 +118,11 @@ class PartitionArchiveDocument(Reply):
     backlog_bytes: int | None = Field(description="Sealed and not archived yet; null on a node that does not lead it.")
     failures: int
     last_failure: str = Field(description="Why archiving fails now; empty while it does not.")
+    held: HeldSegmentDocument | None = Field(
+        default=None,
+        description="A damaged local segment: neither it nor what follows is archived or deleted before a whole copy "
+        "is in its place.",
+    )
     segments: list[ArchivedSegmentDocument]
     next_offset: int | None = Field(description="Ask again with this `offset` for the segments that follow; else null.")
 
@@ -122,6 +146,7 @@ class PartitionArchiveDocument(Reply):
             backlog_bytes=status.backlog_bytes,
             failures=status.failures,
             last_failure=status.last_failure,
+            held=None if status.held is None else HeldSegmentDocument.of(status.held),
             segments=[ArchivedSegmentDocument.of(segment) for segment in segments],
             next_offset=next_offset,
         )

@@ -224,6 +224,10 @@ class Health(Reply):
     status: Literal["ok"] = "ok"
 
 
+class Readiness(Health):
+    warnings: list[str] = Field(description="What is wrong though the node serves, such as damaged files.")
+
+
 # Consumer groups
 
 

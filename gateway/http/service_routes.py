@@ -8,9 +8,12 @@ from aiohttp import web
 from gateway.http import exposition
 from gateway.http.operation import JSON, Answer, Call, Operation, json_response
 from gateway.http.problems import NOT_READY, STOPPING, Problem
-from gateway.http.schemas import Broker, Cluster, Health
+from gateway.http.schemas import Broker, Cluster, Health, Readiness
+from gateway.node import Node
 from hot_tier.cluster.model import CONTROLLER_KEY, NO_NODE
 from hot_tier.errors import MetadataUnavailable
+
+MOST_WARNINGS: Final = 20
 
 
 async def get_cluster(call: Call) -> web.StreamResponse:
@@ -63,7 +66,12 @@ async def get_readiness(call: Call) -> web.StreamResponse:
     if node.groups.is_loading:
         raise Problem(NOT_READY, "the offsets of consumer groups are being read back")
     node.logs.disk.check_room()
-    return json_response(Health())
+    return json_response(Readiness(warnings=_warnings(node)))
+
+
+def _warnings(node: Node) -> list[str]:
+    held = [] if node.archive is None else node.archive.held()
+    return [f"archiving waits for a damaged file: {each.why}" for each in held[:MOST_WARNINGS]]
 
 
 async def get_metrics(call: Call) -> web.StreamResponse:
@@ -80,7 +88,7 @@ def _probe(path: str, name: str, summary: str, method: Literal["GET", "HEAD"]) -
         tag="service",
         summary=summary,
         handler=get_readiness if ready else get_health,
-        answers={200: Answer("Yes.", {JSON: Health} if method == "GET" else {})},
+        answers={200: Answer("Yes.", {JSON: Readiness if ready else Health} if method == "GET" else {})},
         problems=(503,) if ready else (),
     )
 

@@ -8,14 +8,14 @@ Arrow's own buffers, so no Python object is made for a record. Types are always 
 Stored bytes are foreign bytes: the CRC is checked, and damage raises CorruptBatch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from hot_tier.record.batch import HEADER_BYTES, ReadBuffer
+from hot_tier.record.batch import HEADER_BYTES, BatchHeader, ReadBuffer
 from hot_tier.record.column_decoder import HEADERS_TYPE, Chunk, Int32s, Int64s, pooled
 from hot_tier.record.column_encoder import Encoder, breaks
 from hot_tier.record.compression import Codec
@@ -35,6 +35,7 @@ __all__ = [
     "Record",
     "RecordColumns",
     "RecordLike",
+    "columns_of",
     "decode_batches",
     "decode_records",
     "encode_batch",
@@ -113,16 +114,34 @@ def iter_columns(
 
     BatchTooLarge if the records of one batch take more than `max_decompressed_bytes`.
     """
+    found = sound_batches(buffer, from_offset, end_offset, skip_control)
+    for chunk in _chunks(((buffer, *each) for each in found), max_decompressed_bytes, chunk_bytes):
+        yield RecordColumns(*chunk.decode(from_offset, end_offset))
+
+
+def columns_of(
+    batches: Iterable[tuple[ReadBuffer, int, BatchHeader]], *, chunk_bytes: int = CHUNK_BYTES
+) -> Iterator[RecordColumns]:
+    """All records of these batches, each given as its buffer, its position there and its header; control batches hold
+    none. The caller has checked them."""
+    with_records = (each for each in batches if each[2].record_count and not each[2].is_control)
+    for chunk in _chunks(with_records, MAX_DECOMPRESSED_BYTES, chunk_bytes):
+        yield RecordColumns(*chunk.decode(0, None))
+
+
+def _chunks(
+    batches: Iterable[tuple[ReadBuffer, int, BatchHeader]], max_decompressed_bytes: int, chunk_bytes: int
+) -> Iterator[Chunk]:
     assert chunk_bytes < MAX_COLUMNS_BYTES
     chunk = Chunk()
     most_bytes = min(max_decompressed_bytes, MAX_COLUMNS_BYTES - chunk_bytes)
-    for position, header in sound_batches(buffer, from_offset, end_offset, skip_control):
+    for buffer, position, header in batches:
         chunk.add(buffer, position, header, most_bytes)
         if chunk.bytes >= chunk_bytes:
-            yield RecordColumns(*chunk.decode(from_offset, end_offset))
+            yield chunk
             chunk = Chunk()
     if chunk.rows:
-        yield RecordColumns(*chunk.decode(from_offset, end_offset))
+        yield chunk
 
 
 def encode_batch(

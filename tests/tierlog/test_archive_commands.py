@@ -14,6 +14,7 @@ import pytest
 from tests.support.command import Ran, tierlog
 from tests.support.s3 import S3Server, credentials, weed
 from tests.support.service import MakeService, services
+from tests.support.waiting import wait_until
 from tierlog.client import Client, path
 from tierlog.process import ServeProcess
 
@@ -266,6 +267,39 @@ def test_a_damaged_object_fails_verification_and_reads_with_its_name(make_servic
 
 
 # Replay
+
+
+def test_a_damaged_local_file_is_told_of_and_archiving_goes_on_when_it_is_mended(
+    make_service: MakeService, tmp_path: Path
+) -> None:
+    def archive_of(client: Client) -> dict[str, Any]:
+        found: dict[str, Any] = client.get(path("topics", "orders", "archive"))["partitions"][0]
+        return found
+
+    service = make_service(*QUICK)
+    make_topic(service, "orders", 1, remote_storage_enable="false", local_retention_ms="-1")
+    with Client(service.url) as client:
+        for at in range(0, 100, 10):
+            batch = [{**message(number), "partition": 0} for number in range(at, at + 10)]
+            client.post(path("topics", "orders", "messages", "batch"), {"messages": batch})
+    path_of = min(service.data_dir.glob("logs/orders.*/0/*.log"))
+    good = path_of.read_bytes()
+    os.truncate(path_of, len(good) // 2)
+    with Client(service.url) as client:
+        client.patch(path("topics", "orders"), {"config": {"remote.storage.enable": "true"}})
+        wait_until(lambda: archive_of(client)["held"], "held")
+        [warning] = client.get("/readyz")["warnings"]
+    assert str(path_of) in warning
+    ran = tierlog("archive", "status", "orders", server=service.url, code=1)
+    assert "waits for a damaged file" in ran.err and str(path_of) in ran.err
+    [shown] = tierlog("archive", "status", "orders", "--json", server=service.url, code=1).json
+    assert shown["held"]["file"] == str(path_of) and shown["backlog_bytes"] > 0
+    path_of.write_bytes(good)
+    with Client(service.url) as client:
+        wait_until(lambda: not archive_of(client)["backlog_bytes"], "archived")
+        assert client.get("/readyz")["warnings"] == []
+    [shown] = tierlog("archive", "status", "orders", "--json", server=service.url).json
+    assert shown["held"] is None and shown["archived"]["rows"] == shown["archived"]["end_offset"] > 50
 
 
 def test_a_replay_to_a_topic_keeps_everything(run: Any, node: ServeProcess) -> None:

@@ -36,7 +36,11 @@ Topics = Annotated[list[str] | None, typer.Argument(metavar="TOPIC", show_defaul
 
 def register(app: typer.Typer) -> None:
     archive = typer.Typer(no_args_is_help=True, help="Look after what is in the bucket.")
-    archive.command("status", help="Show what of each partition is local, in the bucket, and waiting.")(status)
+    archive.command(
+        "status",
+        help="Show what of each partition is local, in the bucket, and waiting. "
+        "Ends with 1 while a damaged file is in the way.",
+    )(status)
     archive.command("verify", help="Check every object against manifests and checksums. Ends with 1 if any is wrong.")(
         verify
     )
@@ -62,7 +66,13 @@ def status(
         found = run_async(bucket_status(bucket_settings(bucket, s3_endpoint), topics or ()))
     if json:
         output.print_json(found)
-        return
+    else:
+        _show(found)
+    if any(each["held"] for each in found):
+        raise typer.Exit(1)
+
+
+def _show(found: Sequence[dict[str, Any]]) -> None:
     output.print_table(
         ("topic", "partition>", "local", "bucket", "both>", "backlog>", "local bytes>", "bucket bytes>", "segments>"),
         [
@@ -85,6 +95,9 @@ def status(
     for each in found:
         if each["last_failure"]:
             output.note(f"{each['topic']}-{each['partition']}: archiving fails: {each['last_failure']}")
+        if each["held"]:
+            why = each["held"]["why"]
+            output.note(f"{each['topic']}-{each['partition']}: archiving waits for a damaged file: {why}")
 
 
 def node_status(server: str, topics: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -54,7 +54,7 @@ from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.open import metadata_store
 from hot_tier.cluster.producer_ids import ProducerIds
 from hot_tier.cluster.quotas import QuotaAdmin
-from hot_tier.cluster.standalone import take_over
+from hot_tier.cluster.standalone import check_knows, take_over, topics_on_disk
 from hot_tier.cluster.store import MetadataStore
 from hot_tier.cluster.vouching import disown
 from hot_tier.errors import SettingsError
@@ -158,7 +158,10 @@ class Broker:
         parts.push_async_callback(store.close)
         info = self._info(node_id, kafka_socket, http_socket)
         if settings.cluster.alone:
-            await take_over(store, info, now_ms())
+            on_disk = topics_on_disk(data_dir)
+            if on_disk is not None:
+                await check_knows(store, data_dir, on_disk)
+            await take_over(store, info, now_ms(), on_disk or ())
         else:
             self.membership = self._membership(store, info, data_dir)
             await self.membership.prepare(stopped_cleanly=stopped_cleanly(data_dir))

@@ -1,6 +1,7 @@
-"""The metadata store of a single node, in one SQLite file.
+"""The metadata store of a single node, in a SQLite file.
 
-Owns: the file, the thread that works on it, the recent history that watches read, the timers of leases.
+Owns: the file (`database` has its rows and its checks), the thread that works on it, the recent history that watches
+read, the timers of leases.
 
 - Every commit is synced (WAL, synchronous FULL) before its transaction is answered.
 - Operations run in the order they were called. Those that pile up while the thread is busy share one commit:
@@ -19,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
+from hot_tier.cluster.database import Database, Operation
 from hot_tier.cluster.store import (
     ABSENT,
     Compare,
@@ -31,21 +33,11 @@ from hot_tier.cluster.store import (
     Revision,
     check_transaction,
 )
-from hot_tier.errors import LeaseExpired, MetadataCompacted, MetadataUnavailable, StorageFailure
+from hot_tier.errors import CorruptMetadata, LeaseExpired, MetadataCompacted, MetadataUnavailable, StorageFailure
 
 HISTORY_TRANSACTIONS: Final = 4096
 
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS entries (
-    key TEXT PRIMARY KEY, value BLOB NOT NULL, revision INTEGER NOT NULL, lease INTEGER
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS entries_by_lease ON entries (lease) WHERE lease IS NOT NULL;
-CREATE TABLE IF NOT EXISTS counter (id INTEGER PRIMARY KEY CHECK (id = 0), revision INTEGER NOT NULL);
-INSERT OR IGNORE INTO counter VALUES (0, 0);
-"""
-
 T = TypeVar("T")
-_Operation = Callable[["_Database"], Any]
 
 
 class SqliteStore:
@@ -53,9 +45,9 @@ class SqliteStore:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._database = _Database(path)
+        self._database = Database(path)
         self._thread = ThreadPoolExecutor(1, "metadata")
-        self._pending: list[tuple[_Operation, asyncio.Future[Any]]] = []
+        self._pending: list[tuple[Operation, asyncio.Future[Any]]] = []
         self._working: asyncio.Task[None] | None = None
         self._leases: dict[LeaseId, _Lease] = {}
         self._history: list[tuple[Revision, tuple[Event, ...]]] = []
@@ -64,9 +56,13 @@ class SqliteStore:
         self._closed = False
 
     async def open(self) -> None:
-        """StorageFailure when the file cannot be used: locked by another process, damaged, not writable."""
+        """StorageFailure when the file cannot be used: locked by another process, not writable. CorruptMetadata when
+        what is in it cannot be trusted."""
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._database.open)
+        except CorruptMetadata:
+            self._thread.shutdown(wait=False)
+            raise
         except sqlite3.Error as error:
             self._thread.shutdown(wait=False)
             raise StorageFailure(
@@ -145,7 +141,7 @@ class SqliteStore:
         if self._closed:
             raise MetadataUnavailable("the metadata store is closed", where=self._path)
 
-    def _run(self, operation: Callable[["_Database"], T]) -> asyncio.Future[T]:
+    def _run(self, operation: Callable[[Database], T]) -> asyncio.Future[T]:
         self._check_open()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
@@ -216,95 +212,6 @@ class _Lease:
     def cancel(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
-
-
-class _Database:
-    """The work itself; every method but the constructor runs in the store's thread."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._connection: sqlite3.Connection
-        self._changes: list[tuple[Revision, tuple[Event, ...]]] = []
-        self.revision = ABSENT
-
-    def open(self) -> None:
-        connection = sqlite3.connect(self._path, isolation_level=None, timeout=0, check_same_thread=False)
-        try:
-            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.executescript(f"BEGIN EXCLUSIVE;{_SCHEMA}COMMIT;")
-            self._connection = connection
-            self.revision = self._stored_revision()
-            self.commit([lambda database: database.drop_leased(None)])
-        except sqlite3.Error:
-            connection.close()
-            raise
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def commit(self, operations: Sequence[_Operation]) -> tuple[list[Any], list[tuple[Revision, tuple[Event, ...]]]]:
-        """Run all in one SQLite transaction: all answers and events hold, or an error and nothing happened."""
-        self._changes = []
-        before = self.revision
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            answers = [operation(self) for operation in operations]
-            if self.revision != before:
-                self._connection.execute("UPDATE counter SET revision = ?", (self.revision,))
-            self._connection.execute("COMMIT")
-        except BaseException:
-            self.revision = before
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
-        return answers, self._changes
-
-    def get(self, key: str) -> KeyValue | None:
-        row = self._connection.execute("SELECT key, value, revision FROM entries WHERE key = ?", (key,)).fetchone()
-        return None if row is None else KeyValue(*row)
-
-    def range(self, prefix: str) -> Range:
-        # Keys are ASCII: U+0080 sorts after whatever may follow the prefix in one of them.
-        rows = self._connection.execute(
-            "SELECT key, value, revision FROM entries WHERE key >= ? AND key < ? ORDER BY key",
-            (prefix, prefix + "\x80"),
-        )
-        return Range(tuple(KeyValue(*row) for row in rows), self.revision)
-
-    def transact(self, compares: Sequence[Compare], writes: Sequence[Put | Delete]) -> Revision | None:
-        for compare in compares:
-            row = self._connection.execute("SELECT revision FROM entries WHERE key = ?", (compare.key,)).fetchone()
-            if (ABSENT if row is None else row[0]) != compare.revision:
-                return None
-        revision = Revision(self.revision + 1)
-        events = []
-        for write in writes:
-            if isinstance(write, Put):
-                self._connection.execute(
-                    "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)",
-                    (write.key, write.value, revision, write.lease),
-                )
-                events.append(Event(write.key, write.value, revision))
-            elif self._connection.execute("DELETE FROM entries WHERE key = ?", (write.key,)).rowcount:
-                events.append(Event(write.key, None, revision))
-        self._record(events)
-        return self.revision
-
-    def drop_leased(self, lease: LeaseId | None) -> None:
-        """Delete what hangs on this lease; on any lease when None."""
-        condition, values = ("lease IS NOT NULL", ()) if lease is None else ("lease = ?", (lease,))
-        rows = self._connection.execute(f"DELETE FROM entries WHERE {condition} RETURNING key", values).fetchall()
-        self._record([Event(key, None, Revision(self.revision + 1)) for (key,) in sorted(rows)])
-
-    def _record(self, events: list[Event]) -> None:
-        if events:
-            self.revision = events[0].revision
-            self._changes.append((self.revision, tuple(events)))
-
-    def _stored_revision(self) -> Revision:
-        return Revision(self._connection.execute("SELECT revision FROM counter").fetchone()[0])
 
 
 def _revision_of(change: tuple[Revision, tuple[Event, ...]]) -> Revision:

@@ -4,12 +4,15 @@ With an embedded store there is nobody to elect and nobody to ask. The node name
 itself, and takes every partition in a new leader epoch: what it writes from now on can be told from what an
 earlier run wrote, also when an unclean stop took the end of a log. A node that comes back under another
 number takes over what the old number held.
+
+A start is refused, before anything is written, where the directory holds topics that metadata does not know.
 """
 
 import asyncio
+import os
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from hot_tier.cluster import model
@@ -23,12 +26,53 @@ from hot_tier.cluster.store import (
     Put,
     Revision,
 )
+from hot_tier.errors import CorruptMetadata
+from hot_tier.ids import TopicId
+from hot_tier.log import names
 
 REMEMBER_DELETED_MS: Final = 7 * 24 * 3_600_000
 
 
-async def take_over(store: MetadataStore, broker: BrokerInfo, now_ms: int) -> Revision:
-    """Make `broker` the only node. The revision at which all of it holds: open the image after this."""
+def topics_on_disk(data_dir: str) -> dict[TopicId, str] | None:
+    """Topic id → directory of every topic that was written to; None when no broker ever ran on this directory."""
+    try:
+        found = os.listdir(os.path.join(data_dir, names.LOGS))
+    except FileNotFoundError:
+        return None
+    topics = ((names.parse_topic_directory(name), name) for name in found)
+    return {topic.topic_id: name for topic, name in topics if topic is not None}
+
+
+async def check_knows(store: MetadataStore, data_dir: str, on_disk: Mapping[TopicId, str]) -> None:
+    """CorruptMetadata when this is not the metadata of the directory, or an older state of it: topics are missing."""
+    topics, deleted = await store.range(model.TOPICS_PREFIX), await store.range(model.DELETED_PREFIX)
+    known = {model.decode_topic(item.key, item.value, item.revision).id for item in topics.items}
+    known |= {model.decode_deleted(item.key, item.value).id for item in deleted.items}
+    strange = sorted(name for topic_id, name in on_disk.items() if topic_id not in known)
+    logs = os.path.join(data_dir, names.LOGS)
+    if strange:
+        raise CorruptMetadata(
+            f"the metadata of this node does not know {len(strange)} of the topics that have records in {logs}: "
+            + ", ".join(strange[:5]),
+            where=data_dir,
+            hint="put metadata.db back from a copy of this directory; or, to go on without these records, move their "
+            f"directories out of {logs}",
+        )
+    if await store.get(model.CLUSTER_KEY) is None:
+        raise CorruptMetadata(
+            "the metadata of this node is gone: a broker ran here before, and metadata.db is missing or empty",
+            where=data_dir,
+            hint=f"put metadata.db back from a copy of this directory; or, to begin anew, move {logs} away",
+        )
+
+
+async def take_over(
+    store: MetadataStore, broker: BrokerInfo, now_ms: int, on_disk: Collection[TopicId] = ()
+) -> Revision:
+    """Make `broker` the only node. The revision at which all of it holds: open the image after this.
+
+    A deleted topic is remembered while its records are `on_disk`: a stop may have come before they went.
+    """
     await store.transact(
         [Compare(model.CLUSTER_KEY, ABSENT)], [Put(model.CLUSTER_KEY, model.encode({"id": new_cluster_id()}))]
     )
@@ -43,9 +87,10 @@ async def take_over(store: MetadataStore, broker: BrokerInfo, now_ms: int) -> Re
         writes.append(Put(item.key, model.encode(model.led_alone(state, broker.id))))
     deleted = await store.range(model.DELETED_PREFIX)
     oldest = now_ms - REMEMBER_DELETED_MS
-    writes += [
-        Delete(item.key) for item in deleted.items if model.decode_deleted(item.key, item.value).deleted_ms < oldest
-    ]
+    for item in deleted.items:
+        topic = model.decode_deleted(item.key, item.value)
+        if topic.deleted_ms < oldest and topic.id not in on_disk:
+            writes.append(Delete(item.key))
     return await _write_all(store, writes)
 
 

@@ -63,6 +63,28 @@ def test_records_and_topics_are_there_after_a_restart(make_service: MakeService)
         assert [each["leader_epoch"] for each in found["partitions"]] == [1, 1]
 
 
+def test_damaged_or_missing_metadata_is_refused_with_how_to_recover(make_service: MakeService) -> None:
+    service = make_service()
+    with Client(service.url) as client:
+        client.post(path("topics"), {"name": "orders"})
+    service.stop()
+    file = service.data_dir / "metadata.db"
+    whole = file.read_bytes()
+    damaged = bytearray(whole)
+    damaged[damaged.index(b'"name":"orders"') + 8] ^= 1
+    for content, said in ((bytes(damaged), "the checksum of 'topics/orders' is wrong"), (b"", "is missing or empty")):
+        file.write_bytes(content)
+        with pytest.raises(ServeFailed) as caught:
+            service.start()
+        text = str(caught.value)
+        assert said in text and str(service.data_dir) in text and "from a copy of this directory" in text
+        assert "Traceback" not in text
+    file.write_bytes(whole)
+    service.start()
+    with Client(service.url) as client:
+        assert client.get(path("topics", "orders"))["name"] == "orders"
+
+
 def test_an_idle_connection_does_not_hold_up_the_stop(make_service: MakeService) -> None:
     service = make_service()
     host, port = service.kafka.split(":")

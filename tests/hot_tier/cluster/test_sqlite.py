@@ -11,7 +11,7 @@ import pytest
 from hot_tier.cluster import sqlite
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.store import Put, Revision
-from hot_tier.errors import MetadataCompacted, StorageFailure
+from hot_tier.errors import CorruptMetadata, MetadataCompacted, StorageFailure
 
 
 async def opened(path: Path) -> SqliteStore:
@@ -35,7 +35,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Pa
     path = tmp_path / "m.db"
     path.write_bytes(b"these are not the pages you are looking for" * 100)
     before = path.read_bytes()
-    with pytest.raises(StorageFailure):
+    with pytest.raises(CorruptMetadata, match="not a database"):
         await opened(path)
     assert path.read_bytes() == before
 

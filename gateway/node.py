@@ -11,6 +11,7 @@ from gateway.kafka.handlers.fetch_sessions import FetchSessions
 from gateway.kafka.handlers.replica_sessions import ReplicaSessions
 from gateway.loop_delay import LoopDelay
 from gateway.off_loop import COMPRESS_ON_LOOP_BYTES, ON_LOOP_BYTES
+from hot_tier.cluster.kept import KeptSettings
 from hot_tier.cluster.moves import PartitionMoves
 from hot_tier.record.validate import BatchLimits
 
@@ -52,6 +53,7 @@ class Node:
     archive: "ArchiveControl | None" = None
     """None on a node without a bucket."""
     moves: PartitionMoves = field(init=False)
+    kept: KeptSettings = field(init=False)
     fetch_sessions: "FetchSessions" = field(init=False)
     replica_sessions: "ReplicaSessions" = field(init=False, default_factory=ReplicaSessions)
     loop_delay: LoopDelay = field(init=False, default_factory=LoopDelay)
@@ -59,6 +61,7 @@ class Node:
 
     def __post_init__(self) -> None:
         self.moves = PartitionMoves(self.store, self.image)
+        self.kept = KeptSettings(self.store, self.image)
         self.fetch_sessions = FetchSessions(self.kafka.max_fetch_sessions)
 
     def batch_limits(self, partition: "Partition", *, on_loop: bool = False) -> BatchLimits:

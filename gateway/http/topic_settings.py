@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from hot_tier.log.config import TOPIC_SETTINGS, ConfigType, Kind
+from hot_tier.log.config import MAX_INT, MAX_LONG, TOPIC_SETTINGS, ConfigType, Kind
 
 
 def whole(value: Any) -> Any:
@@ -35,7 +35,8 @@ def _setting_text(name: str, value: Any) -> str | None:
 
 
 NUMBER_AS_TEXT: Final = "^[2-9][0-9]{3,8}$"
-"""A number may come as text, as Kafka's tools have it. A pattern cannot say a range; this one is within all of them."""
+"""A number may come as text, as Kafka's tools have it. A pattern cannot say a range; this one is within all
+wide ones."""
 
 
 def _setting_schema(kind: Kind) -> dict[str, Any]:
@@ -44,12 +45,12 @@ def _setting_schema(kind: Kind) -> dict[str, Any]:
             return {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false"]}]}
         case ConfigType.INT | ConfigType.LONG:
             number = {"type": "integer", "minimum": kind.low, "maximum": kind.high}
-            return {"anyOf": [number, {"type": "string", "pattern": NUMBER_AS_TEXT}]}
+            text = [{"type": "string", "pattern": NUMBER_AS_TEXT}] if kind.high in (MAX_INT, MAX_LONG) else []
+            return {"anyOf": [number, *text]}
         case ConfigType.DOUBLE:
             return {"type": "number", "minimum": kind.low, "maximum": kind.high}
         case ConfigType.LIST:
-            words = "|".join(kind.choices)
-            return {"type": "string", "pattern": f"^(({words})(,({words}))*)?$"}
+            return {"type": "string", "pattern": f"^(({kind.member})(,({kind.member}))*)?$"}
         case _:
             return {"enum": list(kind.choices)}
 

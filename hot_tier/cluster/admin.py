@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from hot_tier.cluster import model
-from hot_tier.cluster.configs import ConfigChange, apply_changes
+from hot_tier.cluster.configs import ConfigChange, apply_changes, topic_settings
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import DeletedTopic, PartitionState, Topic
 from hot_tier.cluster.placement import check_assignment, place, rack_order
@@ -164,9 +164,8 @@ class TopicAdmin:
 
     async def alter_config(self, name: str, changes: Sequence[ConfigChange], validate_only: bool = False) -> Topic:
         """Change single settings and leave the rest as they are."""
-        return await self._change_config(
-            name, lambda topic: apply_changes(topic.config, changes, self.defaults), validate_only
-        )
+        known = topic_settings(self.defaults)
+        return await self._change_config(name, lambda topic: apply_changes(topic.config, changes, known), validate_only)
 
     async def replace_config(self, name: str, config: Mapping[str, str], validate_only: bool = False) -> Topic:
         """Exactly these overrides from now on."""

@@ -1,10 +1,11 @@
-"""Single changes to a topic's overrides, as a pure decision: overrides and changes in, overrides out."""
+"""Single changes to the settings of a topic, a broker or a group, as a pure decision: overrides and changes in,
+overrides out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from hot_tier.errors import InvalidConfig
+from hot_tier.errors import InvalidConfig, InvalidRequest
 from hot_tier.log.config import TOPIC_SETTINGS, ConfigType, TopicConfig
 
 
@@ -25,40 +26,52 @@ class ConfigChange:
 
 
 def apply_changes(
-    overrides: Mapping[str, str], changes: Sequence[ConfigChange], defaults: TopicConfig
+    overrides: Mapping[str, str], changes: Sequence[ConfigChange], known: Mapping[str, str | None]
 ) -> dict[str, str]:
-    """Values are not judged here; `parse_topic_config` does that with the result."""
+    """`known` has every setting there is: a list with its default, anything else with None.
+
+    Values are not judged here.
+    """
     result = dict(overrides)
     if len({change.name for change in changes}) != len(changes):
-        raise InvalidConfig("a setting is changed twice in one request", hint="name each setting once")
+        raise InvalidRequest("a setting is changed twice in one request", hint="name each setting once")
     for change in changes:
-        if change.name not in TOPIC_SETTINGS:
-            raise InvalidConfig(f"unknown topic setting {change.name!r}", where=change.name)
-        if change.operation is ConfigOperation.DELETE:
-            result.pop(change.name, None)
-        elif change.value is None:
-            raise InvalidConfig(
+        if change.operation is not ConfigOperation.DELETE and change.value is None:
+            raise InvalidRequest(
                 f"no value to {change.operation.name.lower()}",
                 where=change.name,
                 hint="use DELETE to go back to the default",
             )
+        if change.name not in known:
+            raise InvalidConfig(f"unknown setting {change.name!r}", where=change.name)
+        if change.operation is ConfigOperation.DELETE:
+            result.pop(change.name, None)
         elif change.operation is ConfigOperation.SET:
-            result[change.name] = change.value
+            result[change.name] = change.value or ""
         else:
-            result[change.name] = _edit_list(result.get(change.name), change, defaults)
+            default = known[change.name]
+            if default is None:
+                raise InvalidConfig(
+                    f"cannot {change.operation.name.lower()}: this setting is not a list",
+                    where=change.name,
+                    hint="use SET",
+                )
+            result[change.name] = _edit_list(result.get(change.name, default), change)
     return result
 
 
-def _edit_list(current: str | None, change: ConfigChange, defaults: TopicConfig) -> str:
-    """Append or subtract; a setting that has no override yet starts from its default."""
-    setting = TOPIC_SETTINGS[change.name]
-    kind = setting.metadata["kind"]
-    if kind.type is not ConfigType.LIST:
-        raise InvalidConfig(
-            f"cannot {change.operation.name.lower()}: this setting is not a list", where=change.name, hint="use SET"
-        )
-    text = kind.render(getattr(defaults, setting.name)) if current is None else current
-    members = [member.strip() for member in text.split(",") if member.strip()]
+def topic_settings(defaults: TopicConfig) -> dict[str, str | None]:
+    """Every topic setting, for `apply_changes`."""
+    return {
+        name: setting.metadata["kind"].render(getattr(defaults, setting.name))
+        if setting.metadata["kind"].type is ConfigType.LIST
+        else None
+        for name, setting in TOPIC_SETTINGS.items()
+    }
+
+
+def _edit_list(current: str, change: ConfigChange) -> str:
+    members = [member.strip() for member in current.split(",") if member.strip()]
     named = [member.strip() for member in (change.value or "").split(",") if member.strip()]
     if change.operation is ConfigOperation.APPEND:
         members += [member for member in named if member not in members]

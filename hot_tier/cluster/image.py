@@ -66,6 +66,7 @@ class ClusterImage:
         self._deleted: dict[TopicId, DeletedTopic] = {}
         self._archived: dict[tuple[TopicId, PartitionId], Archived] = {}
         self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        self._kept: dict[tuple[str, str], Mapping[str, str]] = {}
         self._listeners: list[Listener] = []
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._following: asyncio.Task[None] | None = None
@@ -127,6 +128,12 @@ class ClusterImage:
     def node(self, node: NodeId) -> NodeRecord | None:
         """What is known of a broker of the cluster, alive or not."""
         return self._nodes.get(node)
+
+    def kept_settings(self, kind: str, name: str) -> Mapping[str, str]:
+        return self._kept.get((kind, name), MappingProxyType({}))
+
+    def owners_of_kept_settings(self, kind: str) -> Sequence[str]:
+        return [name for owner_kind, name in self._kept if owner_kind == kind]
 
     def lately_gone(self) -> Sequence[BrokerInfo]:
         return [broker for broker, gone_at in self._gone.values() if time.monotonic() - gone_at < REMEMBER_GONE_S]
@@ -209,6 +216,8 @@ class ClusterImage:
         yield from map(model.node_key, self._nodes)
         yield from map(model.deleted_key, self._deleted)
         yield from map(model.quota_key, self._quotas)
+        for owner in self._kept:
+            yield model.kept_key(*owner)
         for place in self._archived:
             yield model.archived_key(*place)
         yield model.CONTROLLER_KEY
@@ -295,6 +304,12 @@ class ClusterImage:
                 else:
                     self._quotas[entity] = MappingProxyType(model.decode_map(event.key, event.value))
                 change.quotas = True
+            case "kept":
+                owner = model.parse_kept_key(event.key)
+                if event.value is None:
+                    self._kept.pop(owner, None)
+                else:
+                    self._kept[owner] = MappingProxyType(model.decode_map(event.key, event.value))
             case "controller":
                 held = None if event.value is None else model.decode_map(event.key, event.value).get("node")
                 self.controller = model.NO_NODE if held is None else NodeId(held)

@@ -10,6 +10,7 @@ Every key is made and parsed here and nowhere else:
     partitions/<topic id>/<partition>   PartitionState
     deleted/<topic id>                  DeletedTopic                 until every copy is surely gone
     archived/<topic id>/<partition>     Archived                     how far the leader has archived it
+    kept/<kind>/<name>                  {setting: text}              see `hot_tier.cluster.kept`
     quotas/<entity>                     limits, see `hot_tier.cluster.quotas`
     producer-ids                        {"next"}                     see `hot_tier.cluster.producer_ids`
     failures/<group>/<topic id>/<partition>                          see `gateway.failed_deliveries`
@@ -49,6 +50,7 @@ TOPICS_PREFIX: Final = "topics/"
 PARTITIONS_PREFIX: Final = "partitions/"
 DELETED_PREFIX: Final = "deleted/"
 ARCHIVED_PREFIX: Final = "archived/"
+KEPT_PREFIX: Final = "kept/"
 QUOTAS_PREFIX: Final = "quotas/"
 FAILURES_PREFIX: Final = "failures/"
 
@@ -210,6 +212,15 @@ def archived_key(topic_id: TopicId, partition: int) -> str:
 def parse_archived_key(key: str) -> tuple[TopicId, PartitionId]:
     topic_id, _, partition = key.removeprefix(ARCHIVED_PREFIX).partition("/")
     return UUID(topic_id), PartitionId(int(partition))
+
+
+def kept_key(kind: str, name: str) -> str:
+    return f"{KEPT_PREFIX}{kind}/{quote(name, safe='')}"
+
+
+def parse_kept_key(key: str) -> tuple[str, str]:
+    kind, _, name = key.removeprefix(KEPT_PREFIX).partition("/")
+    return kind, unquote(name)
 
 
 def quota_key(entity: QuotaEntity) -> str:

@@ -8,7 +8,8 @@ it may be when it refuses. Overrides stay text in cluster metadata; this module 
 """
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from enum import IntEnum
 from types import MappingProxyType
@@ -42,10 +43,11 @@ class Kind:
     low: int | None = None
     high: int | None = None
     choices: tuple[str, ...] = ()
-    """Bounds and words as data, for descriptions that a machine reads."""
+    member: str = ""
+    """Bounds, words and the form of a list's members as data, for descriptions that a machine reads."""
 
 
-def _whole(type_: ConfigType, low: int, high: int) -> Kind:
+def whole(type_: ConfigType, low: int, high: int) -> Kind:
     def parse(text: str) -> int:
         value = int(text)
         if not low <= value <= high:
@@ -56,11 +58,11 @@ def _whole(type_: ConfigType, low: int, high: int) -> Kind:
 
 
 def _int(low: int, high: int = MAX_INT) -> Kind:
-    return _whole(ConfigType.INT, low, high)
+    return whole(ConfigType.INT, low, high)
 
 
 def _long(low: int, high: int = MAX_LONG) -> Kind:
-    return _whole(ConfigType.LONG, low, high)
+    return whole(ConfigType.LONG, low, high)
 
 
 def _ratio() -> Kind:
@@ -80,7 +82,7 @@ def _boolean() -> Kind:
     return Kind(ConfigType.BOOLEAN, "true or false", parse, lambda value: "true" if value else "false")
 
 
-def _one_of(*choices: str) -> Kind:
+def one_of(*choices: str) -> Kind:
     def parse(text: str) -> str:
         value = text.strip()
         if value not in choices:
@@ -90,25 +92,32 @@ def _one_of(*choices: str) -> Kind:
     return Kind(ConfigType.STRING, "one of " + ", ".join(choices), parse, choices=choices)
 
 
-def _some_of(*choices: str) -> Kind:
-    def parse(text: str) -> frozenset[str]:
-        values = frozenset(part.strip() for part in text.split(",")) if text.strip() else frozenset[str]()
-        if not values <= set(choices):
+def _list(allowed: str, member: str) -> Kind:
+    form = re.compile(member)
+
+    def parse(text: str) -> tuple[str, ...]:
+        values = tuple(dict.fromkeys(part.strip() for part in text.split(","))) if text.strip() else ()
+        if not all(map(form.fullmatch, values)):
             raise ValueError(text)
         return values
 
-    return Kind(
-        ConfigType.LIST,
-        "some of " + ", ".join(choices) + ", separated by commas, or empty",
-        parse,
-        lambda value: ",".join(sorted(value)),
-        choices=choices,
-    )
+    return Kind(ConfigType.LIST, f"{allowed}, separated by commas, or empty", parse, ",".join, member=member)
+
+
+def _some_of(*choices: str) -> Kind:
+    return _list("some of " + ", ".join(choices), "|".join(choices))
+
+
+def _replicas() -> Kind:
+    return _list("* or pairs of partition:broker", r"\*|[0-9]+:[0-9]+")
 
 
 def _setting(name: str, kind: Kind, default: Any, doc: str) -> Any:
     return field(default=default, metadata={"name": name, "kind": kind, "doc": doc})
 
+
+NO_EFFECT: Final = "Kept for Kafka's tools, without effect here:"
+ALL_THROTTLED: Final = "a limit on a broker's replication holds for every replica that it is getting."
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -116,10 +125,10 @@ DAY_MS: Final = 24 * HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    cleanup_policy: frozenset[str] = _setting(
+    cleanup_policy: Collection[str] = _setting(
         "cleanup.policy",
         _some_of("delete", "compact"),
-        frozenset({"delete"}),
+        ("delete",),
         "What happens to old records: deleted by retention, compacted to the latest per key, both, or none if empty.",
     )
     retention_ms: int = _setting(
@@ -175,7 +184,7 @@ class TopicConfig:
     )
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = _setting(
         "message.timestamp.type",
-        _one_of("CreateTime", "LogAppendTime"),
+        one_of("CreateTime", "LogAppendTime"),
         "CreateTime",
         "Whether records carry the producer's time or the time at which the broker took them.",
     )
@@ -193,7 +202,7 @@ class TopicConfig:
     )
     compression_type: Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"] = _setting(
         "compression.type",
-        _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         "producer",
         "The codec batches are stored in; 'producer' stores them as they come, anything else compresses "
         "batches anew on the broker and costs its processor.",
@@ -239,7 +248,7 @@ class TopicConfig:
     )
     flush: Literal["commit", "os"] = _setting(
         "flush",
-        _one_of("commit", "os"),
+        one_of("commit", "os"),
         "commit",
         "'commit' syncs every record to the disk before it is acknowledged or shown; 'os' leaves that to the "
         "page cache, so that a power loss may take the newest records.",
@@ -253,6 +262,42 @@ class TopicConfig:
     flush_ms: int = _setting("flush.ms", _long(0), MAX_LONG, "With flush=os, sync records that waited this long.")
     remote_storage_enable: bool = _setting(
         "remote.storage.enable", _boolean(), False, "Whether sealed segments are archived to the bucket."
+    )
+    compression_gzip_level: int = _setting(
+        "compression.gzip.level",
+        whole(ConfigType.INT, -1, 9),
+        -1,
+        f"{NO_EFFECT} the broker compresses at level 6.",
+    )
+    compression_lz4_level: int = _setting(
+        "compression.lz4.level", _int(1, 17), 9, f"{NO_EFFECT} the broker compresses at the fastest level."
+    )
+    compression_zstd_level: int = _setting(
+        "compression.zstd.level",
+        _int(-131072, 22),
+        3,
+        f"{NO_EFFECT} the broker compresses at level 3.",
+    )
+    preallocate: bool = _setting(
+        "preallocate", _boolean(), False, f"{NO_EFFECT} the files of segments grow as they are written."
+    )
+    remote_log_copy_disable: bool = _setting(
+        "remote.log.copy.disable",
+        _boolean(),
+        False,
+        f"{NO_EFFECT} a topic is archived while remote.storage.enable is true.",
+    )
+    remote_log_delete_on_disable: bool = _setting(
+        "remote.log.delete.on.disable",
+        _boolean(),
+        False,
+        f"{NO_EFFECT} remote.storage.enable cannot be switched off again.",
+    )
+    leader_replication_throttled_replicas: Collection[str] = _setting(
+        "leader.replication.throttled.replicas", _replicas(), (), f"{NO_EFFECT} {ALL_THROTTLED}"
+    )
+    follower_replication_throttled_replicas: Collection[str] = _setting(
+        "follower.replication.throttled.replicas", _replicas(), (), f"{NO_EFFECT} {ALL_THROTTLED}"
     )
 
     @property

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from gateway.kafka.handlers.throttles import FOLLOWER_RATE
 from gateway.node import Node
+from hot_tier.cluster import kept as kept_settings
 from hot_tier.cluster.model import Topic
 from hot_tier.log.config import (
     TOPIC_SETTINGS,
@@ -37,6 +38,10 @@ BROKER_NAMES: Final[Mapping[str, str]] = {
     "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
     "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
     "compression.type": "compression.type",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.zstd.level": "compression.zstd.level",
+    "preallocate": "log.preallocate",
     "min.insync.replicas": "min.insync.replicas",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
     "delete.retention.ms": "log.cleaner.delete.retention.ms",
@@ -50,14 +55,18 @@ BROKER_NAMES: Final[Mapping[str, str]] = {
 """Topic setting → the broker setting that is its default, where Kafka has one."""
 
 BUILT_IN: Final = TopicConfig()
+KEPT_DOC: Final = "Kept for Kafka's tools, without effect here."
 
 
 class Source(IntEnum):
     """The numbers are those of Kafka's DescribeConfigs."""
 
     TOPIC = 1
+    ONE_BROKER = 2
+    ALL_BROKERS = 3
     NODE = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +101,37 @@ def topic_entries(topic: Topic, defaults: TopicConfig) -> list[Entry]:
 
 
 def broker_entries(node: Node) -> list[Entry]:
-    """What this broker runs with, by the names Kafka has for it; all of it comes from its settings."""
-    return [*_own_entries(node), *_topic_default_entries(node.admin.defaults)]
+    """What this broker runs with, by the names Kafka has for it, and what is only kept for it."""
+    image = node.image
+    kept = (
+        (Source.ONE_BROKER, image.kept_settings(kept_settings.BROKER, str(node.node_id))),
+        (Source.ALL_BROKERS, image.kept_settings(kept_settings.BROKER, "")),
+    )
+    return [
+        *_own_entries(node),
+        *_topic_default_entries(node.admin.defaults),
+        *_kept_entries(kept_settings.BROKER, kept),
+    ]
+
+
+def all_brokers_entries(node: Node) -> list[Entry]:
+    """What was set for all brokers together, and nothing else."""
+    kept = ((Source.ALL_BROKERS, node.image.kept_settings(kept_settings.BROKER, "")),)
+    return [each for each in _kept_entries(kept_settings.BROKER, kept) if each.source is Source.ALL_BROKERS]
+
+
+def group_entries(group: str, node: Node) -> list[Entry]:
+    return list(
+        _kept_entries(kept_settings.GROUP, ((Source.GROUP, node.image.kept_settings(kept_settings.GROUP, group)),))
+    )
+
+
+def _kept_entries(kind: str, kept: Sequence[tuple[Source, Mapping[str, str]]]) -> Iterator[Entry]:
+    for name, setting in kept_settings.KEPT[kind].items():
+        synonyms = [Synonym(name, held[name], source) for source, held in kept if name in held]
+        synonyms.append(Synonym(name, setting.default, Source.DEFAULT))
+        first = synonyms[0]
+        yield Entry(name, first.value, first.source, setting.kind.type, KEPT_DOC, synonyms)
 
 
 def _topic_default_entries(defaults: TopicConfig) -> Iterator[Entry]:

@@ -1,7 +1,6 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: topics' settings to see and change, brokers' to see.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics, brokers and groups.
 
-Broker settings are read once from the settings file; whoever tries to change them here is told so. The limit on
-replication traffic is the exception: tools set it for the time of a reassignment (`throttles`).
+Topics' are `hot_tier.cluster.admin`'s; what can be changed of brokers' and groups' is in `kept_settings`.
 """
 
 import asyncio
@@ -12,8 +11,20 @@ from typing import Final
 
 from gateway.kafka.errors import error_code
 from gateway.kafka.handler import Handler, RequestContext
-from gateway.kafka.handlers.config_view import Entry, broker_entries, topic_entries
-from gateway.kafka.handlers.throttles import THROTTLED_REPLICAS, alter_broker, broker_settings_stay
+from gateway.kafka.handlers.config_view import (
+    Entry,
+    all_brokers_entries,
+    broker_entries,
+    group_entries,
+    topic_entries,
+)
+from gateway.kafka.handlers.kept_settings import (
+    alter_broker,
+    alter_group,
+    check_group,
+    replace_broker,
+    replace_group,
+)
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages import alter_configs, incremental_alter_configs
 from gateway.kafka.protocol.messages.describe_configs import (
@@ -27,12 +38,13 @@ from gateway.kafka.protocol.messages.describe_configs import (
 from gateway.node import Node
 from hot_tier.cluster.admin import check_topic_name
 from hot_tier.cluster.configs import ConfigChange, ConfigOperation
-from hot_tier.errors import InvalidConfig, InvalidRequest, TierlogError
+from hot_tier.errors import InvalidRequest, TierlogError
 
 
 class Resource(IntEnum):
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 AnyResource = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource
@@ -60,12 +72,15 @@ def _entries(asked: DescribeConfigsResource, node: Node) -> list[Entry]:
         case Resource.BROKER if asked.resource_name == str(node.node_id):
             entries = broker_entries(node)
         case Resource.BROKER if asked.resource_name == "":
-            entries = []  # what was set for all brokers at run time, which nothing can be
+            entries = all_brokers_entries(node)
         case Resource.BROKER:
             raise InvalidRequest(
                 f"this is broker {node.node_id}, not {asked.resource_name!r}",
                 hint="ask each broker for its own settings",
             )
+        case Resource.GROUP:
+            check_group(asked.resource_name)
+            entries = group_entries(asked.resource_name, node)
         case _:
             raise _unknown_resource(asked.resource_type)
     names = set(asked.configuration_keys or ())
@@ -91,13 +106,19 @@ async def incremental_alter(
 ) -> incremental_alter_configs.IncrementalAlterConfigsResponse:
     async def change(resource: incremental_alter_configs.AlterConfigsResource) -> None:
         changes = [ConfigChange(each.name, _operation(each.config_operation), each.value) for each in resource.configs]
-        if resource.resource_type == Resource.BROKER:
-            await alter_broker(context.node, resource.resource_name, changes, request.validate_only)
-            return
-        kept = [each for each in changes if each.name not in THROTTLED_REPLICAS]
-        await context.node.admin.alter_config(resource.resource_name, kept, request.validate_only)
+        node, name = context.node, resource.resource_name
+        match resource.resource_type:
+            case Resource.TOPIC:
+                check_topic_name(name)
+                await node.admin.alter_config(name, changes, request.validate_only)
+            case Resource.BROKER:
+                await alter_broker(node, name, changes, request.validate_only)
+            case Resource.GROUP:
+                await alter_group(node, name, changes, request.validate_only)
+            case other:
+                raise _unknown_resource(other)
 
-    errors = await _alter_each(request.resources, change, brokers=True)
+    errors = await _alter_each(request.resources, change)
     return incremental_alter_configs.IncrementalAlterConfigsResponse(
         responses=[
             incremental_alter_configs.AlterConfigsResourceResponse(
@@ -115,9 +136,19 @@ async def alter(
         config: dict[str, str] = {}
         for each in resource.configs:
             if each.value is None:
-                raise InvalidConfig("a setting without a value", where=each.name)
+                raise InvalidRequest("a setting without a value", where=each.name)
             config[each.name] = each.value
-        await context.node.admin.replace_config(resource.resource_name, config, request.validate_only)
+        node, name = context.node, resource.resource_name
+        match resource.resource_type:
+            case Resource.TOPIC:
+                check_topic_name(name)
+                await node.admin.replace_config(name, config, request.validate_only)
+            case Resource.BROKER:
+                await replace_broker(node, name, config, request.validate_only)
+            case Resource.GROUP:
+                await replace_group(node, name, config, request.validate_only)
+            case other:
+                raise _unknown_resource(other)
 
     errors = await _alter_each(request.resources, change)
     return alter_configs.AlterConfigsResponse(
@@ -129,7 +160,7 @@ async def alter(
 
 
 async def _alter_each(
-    resources: Sequence[AnyResource], change: Callable[..., Awaitable[None]], *, brokers: bool = False
+    resources: Sequence[AnyResource], change: Callable[..., Awaitable[None]]
 ) -> list[TierlogError | None]:
     named = Counter((each.resource_type, each.resource_name) for each in resources)
 
@@ -137,12 +168,6 @@ async def _alter_each(
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise InvalidRequest(f"{resource.resource_name!r} is named twice in this request")
-            if resource.resource_type == Resource.TOPIC:
-                check_topic_name(resource.resource_name)
-            elif resource.resource_type != Resource.BROKER:
-                raise _unknown_resource(resource.resource_type)
-            elif not brokers:
-                raise broker_settings_stay()
             await change(resource)
         except TierlogError as error:
             return error
@@ -163,7 +188,9 @@ def _outcome(error: TierlogError | None) -> tuple[int, str | None]:
 
 
 def _unknown_resource(resource_type: int) -> InvalidRequest:
-    return InvalidRequest(f"there are no settings of resource type {resource_type}", hint="use topic (2) or broker (4)")
+    return InvalidRequest(
+        f"there are no settings of resource type {resource_type}", hint="use topic (2), broker (4) or group (32)"
+    )
 
 
 HANDLERS: Final[Mapping[int, Handler]] = {

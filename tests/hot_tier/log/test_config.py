@@ -18,7 +18,7 @@ def test_overrides_take_their_types_and_leave_the_rest() -> None:
         DEFAULTS,
     )
     assert config.retention_ms == -1
-    assert config.cleanup_policy == {"compact", "delete"}
+    assert set(config.cleanup_policy) == {"compact", "delete"}
     assert config.compacted
     assert config.min_cleanable_dirty_ratio == 0.1
     assert config.segment_bytes == DEFAULTS.segment_bytes
@@ -32,7 +32,9 @@ def test_overrides_take_their_types_and_leave_the_rest() -> None:
         ("segment.bytes", "12", "from 1024"),
         ("segment.bytes", str(2**31), "2147483647"),
         ("cleanup.policy", "shred", "delete, compact"),
-        ("cleanup.policy", "", "delete, compact"),
+        ("cleanup.policy", "delete,", "delete, compact"),
+        ("follower.replication.throttled.replicas", "0:1,x", "partition:broker"),
+        ("compression.lz4.level", "0", "from 1 to 17"),
         ("min.cleanable.dirty.ratio", "nan", "0 to 1"),
         ("min.cleanable.dirty.ratio", "1.5", "0 to 1"),
         ("remote.storage.enable", "yes", "true or false"),

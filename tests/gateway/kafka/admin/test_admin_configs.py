@@ -9,6 +9,7 @@ from gateway.kafka.protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResult,
 )
+from hot_tier.cluster.kept import KEPT
 from hot_tier.log.config import TOPIC_SETTINGS
 from tests.gateway.kafka.admin.conftest import NODE, Caller
 
@@ -109,7 +110,7 @@ async def test_only_what_was_asked_for(call: Caller) -> None:
         (TOPIC, "", 17),
         (BROKER, "99", 42),
         (BROKER, "x", 42),
-        (GROUP, "g", 42),
+        (GROUP, "", 42),
         (0, "", 42),
         (127, "", 42),
     ],
@@ -130,7 +131,7 @@ async def test_the_broker_shows_what_it_runs_with(call: Caller, version: int) ->
     assert shown["log.retention.ms"] == "3600000"
     assert shown["log.dirs"] == call.node.logs.disk.data_dir
     assert set(BROKER_NAMES.values()) <= set(shown)
-    assert all(config.read_only for config in result.configs)
+    assert {config.name for config in result.configs if not config.read_only} == set(KEPT["broker"])
     assert len(shown) == len(result.configs), "a setting is shown twice"
 
 
@@ -163,15 +164,65 @@ async def test_single_settings_change(call: Caller, version: int) -> None:
     assert (shown.value, shown.config_source) == ("", 1)
 
 
+async def test_a_list_keeps_its_order(call: Caller) -> None:
+    assert await change(call, ("cleanup.policy", SET, "delete")) == (0, None)
+    assert await change(call, ("cleanup.policy", APPEND, "compact")) == (0, None)
+    (shown,) = (await describe(call, TOPIC, "t", ["cleanup.policy"])).configs
+    assert shown.value == "delete,compact"
+
+
+@pytest.mark.parametrize("version", range(2))
+async def test_throttles_of_a_single_broker_are_set_and_cleared(call: Caller, version: int) -> None:
+    """kafka-reassign-partitions does so, whatever the number of brokers."""
+    lists = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+    rates = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+    broker = {"kind": BROKER, "name": str(NODE)}
+    assert await change(call, *((name, SET, "0:3,1:3") for name in lists), version=version) == (0, None)
+    assert overrides(call)[lists[0]] == "0:3,1:3"
+    assert await change(call, *((name, SET, "5000") for name in rates), version=version, **broker) == (0, None)
+    assert await change(call, *((name, DELETE, None) for name in lists), version=version) == (0, None)
+    assert lists[0] not in overrides(call)
+    assert await change(call, *((name, DELETE, None) for name in rates), version=version, **broker) == (0, None)
+    assert (await change(call, (rates[0], SET, "fast"), **broker))[0] == 40
+    assert (await change(call, (rates[0], SET, "1"), kind=BROKER, name="77"))[0] == 102
+
+
+async def test_settings_of_a_group_and_of_brokers_are_kept(call: Caller) -> None:
+    timeout, threads = "consumer.session.timeout.ms", "num.io.threads"
+    assert await change(call, (timeout, SET, "50000"), kind=GROUP, name="g") == (0, None)
+    assert (await change(call, (timeout, SET, "soon"), kind=GROUP, name="g"))[0] == 40
+    assert (await change(call, (timeout, APPEND, "1"), kind=GROUP, name="g"))[0] == 40
+    assert await change(call, (timeout, SET, "1"), kind=GROUP, name="h", validate_only=True) == (0, None)
+    assert await change(call, (threads, SET, "2"), kind=BROKER, name="") == (0, None)
+
+    async def shown(kind: int, name: str, setting: str) -> list[tuple[str | None, int]]:
+        (found,) = (await describe(call, kind, name, [setting])).configs
+        assert (found.value, found.config_source) == (found.synonyms[0].value, found.synonyms[0].source)
+        assert "without effect" in str(found.documentation)
+        return [(each.value, each.source) for each in found.synonyms]
+
+    assert await shown(GROUP, "g", timeout) == [("50000", 8), ("45000", 5)]
+    assert await shown(GROUP, "h", timeout) == [("45000", 5)]
+    assert await shown(BROKER, "", threads) == [("2", 3), ("8", 5)]
+    assert await change(call, (threads, SET, "3"), kind=BROKER, name=str(NODE)) == (0, None)
+    assert await shown(BROKER, str(NODE), threads) == [("3", 2), ("2", 3), ("8", 5)]
+    assert await change(call, (threads, DELETE, None), kind=BROKER, name=str(NODE)) == (0, None)
+    assert await shown(BROKER, str(NODE), threads) == [("2", 3), ("8", 5)]
+    assert await change(call, (timeout, DELETE, None), kind=GROUP, name="g") == (0, None)
+    assert await shown(GROUP, "g", timeout) == [("45000", 5)]
+
+
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
         ([("retention.ms", SET, "soon")], 40),
-        ([("retention.ms", SET, None)], 40),
+        ([("retention.ms", SET, None)], 42),
         ([("no.such", SET, "1")], 40),
         ([("retention.ms", APPEND, "1")], 40),
         ([("retention.ms", 9, "1")], 42),
-        ([("retention.ms", SET, "1"), ("retention.ms", DELETE, None)], 40),
+        ([("retention.ms", SET, "1"), ("retention.ms", DELETE, None)], 42),
+        ([("leader.replication.throttled.replicas", SET, "all")], 40),
+        ([("compression.gzip.level", SET, "10")], 40),
     ],
 )
 async def test_bad_changes(call: Caller, changes: list[tuple[str, int, str | None]], code: int) -> None:
@@ -183,7 +234,15 @@ async def test_bad_changes(call: Caller, changes: list[tuple[str, int, str | Non
 
 @pytest.mark.parametrize(
     ("kind", "name", "code"),
-    [(TOPIC, "missing", 3), (TOPIC, "a/b", 17), (BROKER, "3", 42), (BROKER, "", 42), (GROUP, "g", 42)],
+    [
+        (TOPIC, "missing", 3),
+        (TOPIC, "a/b", 17),
+        (BROKER, "3", 42),
+        (BROKER, "", 42),
+        (GROUP, "g", 40),
+        (GROUP, "", 42),
+        (16, "x", 42),
+    ],
 )
 async def test_what_cannot_be_changed(call: Caller, kind: int, name: str, code: int) -> None:
     got, message = await change(call, ("retention.ms", SET, "1"), kind=kind, name=name)
@@ -220,15 +279,24 @@ async def test_all_settings_are_replaced(call: Caller, version: int) -> None:
                 replace(TOPIC, "t", retention_ms="5000"),
                 replace(TOPIC, "missing", retention_ms="5000"),
                 replace(BROKER, "3", num_partitions="9"),
+                replace(BROKER, "", num_io_threads="9"),
+                replace(GROUP, "g", consumer_session_timeout_ms="9"),
             ]
         ),
         version,
     )
-    assert [each.error_code for each in answer.responses] == [0, 3, 42]
+    assert [each.error_code for each in answer.responses] == [0, 3, 42, 0, 0]
+    image = call.node.image
+    assert image.kept_settings("broker", "") == {"num.io.threads": "9"}
+    assert image.kept_settings("group", "g") == {"consumer.session.timeout.ms": "9"}
+    rates = replace(BROKER, "3", follower_replication_throttled_rate="1", num_io_threads="2")
+    answer = await call(alter_configs.AlterConfigsRequest([replace(BROKER, ""), replace(GROUP, "g"), rates]), version)
+    assert [each.error_code for each in answer.responses] == [0, 0, 0]
+    assert not image.kept_settings("broker", "") and not image.kept_settings("group", "g")
     assert overrides(call) == {"retention.ms": "5000"}
-    for bad in ({"retention_ms": "soon"}, {"retention_ms": None}, {"no_such": "1"}):
+    for bad, code in (({"retention_ms": "soon"}, 40), ({"retention_ms": None}, 42), ({"no_such": "1"}, 40)):
         answer = await call(alter_configs.AlterConfigsRequest([replace(TOPIC, "t", **bad)]), version)
-        assert [each.error_code for each in answer.responses] == [40]
+        assert [each.error_code for each in answer.responses] == [code]
     trial = alter_configs.AlterConfigsRequest([replace(TOPIC, "t")], validate_only=True)
     assert [each.error_code for each in (await call(trial, version)).responses] == [0]
     assert overrides(call) == {"retention.ms": "5000"}

@@ -1,17 +1,27 @@
 """ApiVersions: what this broker speaks. The first thing that a client asks."""
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from gateway.kafka.errors import ErrorCode
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
+NAMED_SINCE: Final = 3
+SOFTWARE: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""What Kafka takes for the name and the version of a client, since the two became labels of metrics."""
+
 
 def handler(handlers: Mapping[ApiKey, Handler]) -> Handler:
     """The handler over a dispatch table, which may still grow."""
 
     def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+        if context.api_version >= NAMED_SINCE and not (
+            SOFTWARE.fullmatch(request.client_software_name) and SOFTWARE.fullmatch(request.client_software_version)
+        ):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         return ApiVersionsResponse(api_keys=_ranges(handlers))
 
     return Handler(0, 4, handle)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
-from gateway.kafka.errors import error_code
+from gateway.kafka.errors import UnsupportedVersion, error_code
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.alter_client_quotas import (
@@ -57,7 +57,7 @@ def _check_filter(components: Sequence[ComponentData]) -> None:
         raise InvalidRequest("an entity type is filtered twice")
     for component in components:
         if component.entity_type not in KNOWN_TYPES:
-            raise InvalidRequest(
+            raise UnsupportedVersion(
                 f"unknown entity type {component.entity_type!r}", hint=f"use one of {', '.join(KNOWN_TYPES)}"
             )
         if component.match_type not in tuple(Match):

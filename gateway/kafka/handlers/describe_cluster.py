@@ -14,14 +14,18 @@ from gateway.kafka.protocol.messages.describe_cluster import (
 )
 
 BROKERS: Final = 1
+CONTROLLERS: Final = 2
 
 
 def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return DescribeClusterResponse(
-            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_code=(
+                ErrorCode.MISMATCHED_ENDPOINT_TYPE
+                if request.endpoint_type == CONTROLLERS
+                else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            ),
             error_message="this port serves brokers (endpoint type 1); there are no separate controllers",
-            endpoint_type=request.endpoint_type,
         )
     image = context.node.image
     return DescribeClusterResponse(

@@ -5,11 +5,12 @@ disk, −5 the latest in the archive. Latest means the latest that the asker may
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable
 from typing import Final
 
 from gateway.fetch.reader import Isolation
-from gateway.kafka.errors import UnsupportedVersion, error_code
+from gateway.kafka.errors import ErrorCode, UnsupportedVersion, error_code
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.list_offsets import (
@@ -39,9 +40,13 @@ def handle(
     searches: list[Awaitable[None]] = []
     for topic in request.topics:
         answers = []
-        for asked in topic.partitions:
+        times_asked = Counter(asked.partition_index for asked in topic.partitions)
+        for asked in {each.partition_index: each for each in topic.partitions}.values():
             answer = Answer(partition_index=asked.partition_index)
             answers.append(answer)
+            if times_asked[asked.partition_index] > 1:
+                answer.error_code = ErrorCode.INVALID_REQUEST
+                continue
             try:
                 partition = context.node.partitions.get(topic.name, asked.partition_index)
                 partition.check_leader_epoch(asked.current_leader_epoch)

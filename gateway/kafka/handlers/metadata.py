@@ -91,7 +91,7 @@ def _answer(request: MetadataRequest, context: RequestContext) -> MetadataRespon
         }
         if missing:
             return _create_and_describe(missing, asked, request, context)
-    return _response(request, context, [_describe_asked(topic, request, context) for topic in asked])
+    return _response(request, context, [_describe_asked(topic, request, context) for topic in _each_once(asked)])
 
 
 async def _create_and_describe(
@@ -103,13 +103,17 @@ async def _create_and_describe(
         name: error_code(made_) for name, made_ in zip(names, made, strict=True) if isinstance(made_, TierlogError)
     }
     described = []
-    for topic in asked:
+    for topic in _each_once(asked):
         answer = _describe_asked(topic, request, context)
         code = errors.get(topic.name or "", ErrorCode.NONE)
         if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and code:
             answer.error_code = code
         described.append(answer)
     return _response(request, context, described)
+
+
+def _each_once(asked: list[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic]:
+    return {(topic.name, topic.topic_id): topic for topic in asked}.values()
 
 
 def _reserved(name: str) -> bool:
@@ -150,7 +154,12 @@ def _describe_asked(
         return _describe(node.image.topic_by_id(asked.topic_id), node, request)
     except TierlogError as error:
         name = asked.name if asked.name is not None or context.api_version >= NULL_NAMES_SINCE else ""
-        return MetadataResponseTopic(error_code=error_code(error), name=name, topic_id=asked.topic_id)
+        return MetadataResponseTopic(
+            error_code=error_code(error),
+            name=name,
+            topic_id=asked.topic_id,
+            topic_authorized_operations=_operations(request) if asked.topic_id == NO_ID else NOT_ASKED,
+        )
 
 
 def _describe(topic: Topic, node: Node, request: MetadataRequest) -> MetadataResponseTopic:
@@ -162,8 +171,12 @@ def _describe(topic: Topic, node: Node, request: MetadataRequest) -> MetadataRes
         partitions=[
             _describe_partition(index, state, alive) for index, state in enumerate(node.image.partition_states(topic))
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
+        topic_authorized_operations=_operations(request),
     )
+
+
+def _operations(request: MetadataRequest) -> int:
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
 
 
 def _describe_partition(index: int, state: PartitionState, alive: set[NodeId]) -> MetadataResponsePartition:

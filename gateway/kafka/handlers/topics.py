@@ -108,7 +108,8 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -
             return DeletableTopicResult(topic.name, topic.topic_id, error_code(error), str(error))
         return DeletableTopicResult(deleted.name, deleted.id)
 
-    return DeleteTopicsResponse(responses=list(await asyncio.gather(*map(delete, asked))))
+    each_once = {(topic.name, topic.topic_id): topic for topic in asked}
+    return DeleteTopicsResponse(responses=list(await asyncio.gather(*map(delete, each_once.values()))))
 
 
 async def _delete(asked: DeleteTopicState, node: Node) -> Topic:
@@ -133,7 +134,8 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
             return CreatePartitionsTopicResult(topic.name, error_code(error), str(error))
         return CreatePartitionsTopicResult(topic.name, ErrorCode.NONE)
 
-    return CreatePartitionsResponse(results=list(await asyncio.gather(*map(grow, request.topics))))
+    each_once = {topic.name: topic for topic in request.topics}
+    return CreatePartitionsResponse(results=list(await asyncio.gather(*map(grow, each_once.values()))))
 
 
 def _repeated(names: Iterable[T]) -> set[T]:

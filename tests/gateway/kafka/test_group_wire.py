@@ -379,7 +379,7 @@ async def test_describe(node, wire, version):
     if version >= 4:
         assert member.group_instance_id == "host-1"
     if version >= 3:
-        assert group.authorized_operations == 1 << 3 | 1 << 6 | 1 << 8
+        assert group.authorized_operations == 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
     assert (simple.group_state, simple.protocol_type, simple.members) == ("Empty", "", [])
     assert unknown.group_state == "Dead"
     assert unknown.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else 0)

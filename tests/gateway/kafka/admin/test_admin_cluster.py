@@ -28,9 +28,10 @@ async def test_operations_are_told_when_asked(call: Caller) -> None:
     assert answer.cluster_authorized_operations > 0
 
 
-async def test_there_are_no_controllers_to_ask_for(call: Caller) -> None:
-    answer = await call(DescribeClusterRequest(endpoint_type=2), 1)
-    assert (answer.error_code, bool(answer.error_message), answer.brokers) == (115, True, [])
+@pytest.mark.parametrize(("endpoint_type", "code"), [(2, 114), (9, 115)])
+async def test_there_are_only_brokers_to_ask_for(call: Caller, endpoint_type: int, code: int) -> None:
+    answer = await call(DescribeClusterRequest(endpoint_type=endpoint_type), 1)
+    assert (answer.error_code, bool(answer.error_message), answer.brokers) == (code, True, [])
 
 
 def produce(call: Caller, topic: str, partition: int, value: bytes) -> int:

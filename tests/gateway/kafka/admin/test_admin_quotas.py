@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from gateway.kafka.errors import UnsupportedVersion
 from gateway.kafka.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     OpData,
@@ -116,7 +117,6 @@ async def test_filters(
 @pytest.mark.parametrize(
     "components",
     [
-        [("colour", 2, None)],
         [("user", 3, None)],
         [("user", 0, None)],
         [("user", 1, "a")],
@@ -128,6 +128,11 @@ async def test_filters(
 async def test_bad_filters(call: Caller, components: list[tuple[str, int, str | None]]) -> None:
     with pytest.raises(InvalidRequest):
         await describe(call, *components)
+
+
+async def test_an_unknown_entity_type_may_be_of_a_later_version(call: Caller) -> None:
+    with pytest.raises(UnsupportedVersion):
+        await describe(call, ("colour", 2, None))
 
 
 @pytest.mark.parametrize(

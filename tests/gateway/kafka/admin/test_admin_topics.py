@@ -128,7 +128,7 @@ async def test_delete_needs_one_way_to_name_a_topic(call: Caller) -> None:
     request = DeleteTopicsRequest(
         [DeleteTopicState("a", topic_id), DeleteTopicState(), DeleteTopicState("b"), DeleteTopicState("b")]
     )
-    assert [each.error_code for each in (await call(request, 6)).responses] == [42, 42, 42, 42]
+    assert [each.error_code for each in (await call(request, 6)).responses] == [42, 42, 42]
     assert len(list(call.node.image.topics())) == 2
 
 
@@ -179,7 +179,7 @@ async def test_bad_growth(call: Caller, topic: CreatePartitionsTopic, code: int)
 async def test_growth_named_twice_or_tried_out(call: Caller) -> None:
     await create(call, new("t", 2))
     twice = CreatePartitionsRequest([CreatePartitionsTopic("t", 3, None), CreatePartitionsTopic("t", 4, None)])
-    assert [each.error_code for each in (await call(twice, 3)).results] == [42, 42]
+    assert [each.error_code for each in (await call(twice, 3)).results] == [42]
     trial = CreatePartitionsRequest([CreatePartitionsTopic("t", 3, None)], validate_only=True)
     assert [each.error_code for each in (await call(trial, 3)).results] == [0]
     assert call.node.image.topic("t").partitions == 2

@@ -13,6 +13,7 @@ be reached or its manifest is not loaded, that is an error to try again, never "
 position.
 """
 
+import asyncio
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -23,12 +24,14 @@ from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.reader import Manifest
 from cold_tier.reader import ColdReader
 from hot_tier.errors import OffsetNotAvailable, OffsetOutOfRange
-from hot_tier.ids import Offset
+from hot_tier.ids import Offset, TopicId
 from hot_tier.log.reading import FileSlice, TimestampOffset
 from hot_tier.replication.readable import ReadablePartition
 from hot_tier.replication.replica import Replica
 
 NOTHING: Final = b""
+MOST_LEFT: Final = 1000
+"""Reads of the archive that nobody waits for, and errors that nobody was told yet."""
 
 
 class Isolation(IntEnum):
@@ -96,6 +99,7 @@ class Archive:
 class Reader:
     def __init__(self, archive: Archive | None = None) -> None:
         self._archive = archive
+        self._left: dict[tuple[TopicId, int, int], asyncio.Task[Fetched]] = {}
 
     def locate(
         self, partition: ReadablePartition, offset: int, max_bytes: int, isolation: int, *, min_one: bool = True
@@ -128,12 +132,16 @@ class Reader:
         return Located(partition, high_watermark, stable, start, found, size)
 
     def take_now(self, located: Located) -> Fetched | None:
-        """None when the disk or the bucket would have to be waited for."""
+        """None when the disk or the bucket would have to be waited for. Raises what a read that was left ended with."""
         records: bytes | memoryview | None = NOTHING
         if isinstance(located.found, ColdSlice):
             cold = located.found
             assert self._archive is not None
             records = self._archive.reader.read_now(cold.manifest, cold.offset, cold.max_bytes, min_one=cold.min_one)
+            left = self._left.get(_place(located.partition, cold.offset)) if records is None else None
+            if left is not None and left.done():
+                del self._left[_place(located.partition, cold.offset)]
+                left.result()
         elif located.found is not None:
             records = located.partition.log.read_now(located.found)
         return None if records is None else _fetched(located, records)
@@ -157,9 +165,23 @@ class Reader:
             raise _hole(located.partition, cold.offset)
         return _fetched(located, records)
 
-    def nothing_yet(self, located: Located) -> Fetched:
-        """What a reader gets that cannot wait for the archive any longer; it comes again and finds it."""
+    def leave(self, located: Located, read: "asyncio.Task[Fetched]") -> Fetched:
+        """For a reader that cannot wait for the archive any longer: nothing now. When it comes again, it finds the
+        records in memory, or gets the error that this read ends with."""
+        assert located.found is not None
+        place = _place(located.partition, located.found.offset)
+        if place in self._left:
+            read.cancel()
+        else:
+            if len(self._left) >= MOST_LEFT:
+                self._left.pop(next(iter(self._left))).cancel()
+            self._left[place] = read
+            read.add_done_callback(lambda _: self._ended(place, read))
         return _fetched(located, NOTHING)
+
+    def _ended(self, place: tuple[TopicId, int, int], read: "asyncio.Task[Fetched]") -> None:
+        if (read.cancelled() or read.exception() is None) and self._left.get(place) is read:
+            del self._left[place]
 
     def read_now(self, partition: ReadablePartition, offset: int, max_bytes: int, isolation: int) -> Fetched | None:
         return self.take_now(self.locate(partition, offset, max_bytes, isolation))
@@ -233,6 +255,10 @@ class Reader:
         if not manifest.snapshot.start_offset <= offset < manifest.snapshot.end_offset:
             raise _hole(partition, offset)
         return manifest
+
+
+def _place(partition: ReadablePartition, offset: int) -> tuple[TopicId, int, int]:
+    return partition.topic.id, partition.tp.partition, offset
 
 
 def _layout(partition: ReadablePartition) -> PartitionLayout:

@@ -13,6 +13,7 @@ from cold_tier.errors import CorruptObject, StoreThrottled
 from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.reader import ColdReader
 from gateway.fetch.reader import Archive, Reader
+from gateway.kafka.errors import ErrorCode
 from gateway.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from hot_tier.record.batch import iter_headers, read_header
 from hot_tier.record.columns import NewRecord, decode_records, encode_records
@@ -72,6 +73,20 @@ def slow(node: Archived, seconds: float) -> None:
             yield part
 
     node.store._store.stream = late
+
+
+def damage_rows(node: Archived) -> None:
+    """One byte in the middle of what is read of a Parquet object."""
+    stream = node.store._store.stream
+
+    async def damaged(key, *args):
+        async for part in stream(key, *args):
+            data = bytearray(part)
+            if key.endswith(".parquet"):
+                data[len(data) // 2] ^= 1
+            yield bytes(data)
+
+    node.store._store.stream = damaged
 
 
 async def test_three_requests_before_the_first_byte_then_one_per_row_group(tmp_path: Path) -> None:
@@ -143,6 +158,40 @@ async def test_a_client_that_waits_less_than_the_store_needs_gets_there(tmp_path
         assert longest < 0.3, "the hot partition waited for the cold one"
         assert decode_records(answers[TOPIC].records)[0].value == node.sent[0].value
         assert node.store.counters.gets - before == 3, "no request was made twice"
+
+
+@pytest.mark.parametrize("max_wait_ms", [0, 50])
+@pytest.mark.parametrize("with_hot", [False, True])
+async def test_damage_is_told_to_a_client_that_does_not_wait(tmp_path: Path, max_wait_ms: int, with_hot: bool) -> None:
+    """At once where there is nothing else to tell, else when it asks again."""
+    async with cold_node(tmp_path) as node, cold_reader(node) as reader:
+        running = node.running
+        running.node.reader = Reader(Archive(node.catalog, reader))
+        damage_rows(node)
+        wanted = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 19)]
+        topics = [FetchTopic(topic=TOPIC, partitions=wanted)]
+        if with_hot:
+            slow(node, 0.1)
+            await running.node.admin.create_topic("hot", 1, 1, {})
+            batch = encode_records([NewRecord(node.clock(), None, b"hot", ())])
+            hot = running.node.partitions.get("hot", 0)
+            hot.append(batch, read_header(batch), node.clock())
+            await until(lambda: hot.high_watermark == 1)
+            topics.append(FetchTopic(topic="hot", partitions=wanted))
+        request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, topics=topics)
+        told = 0
+        async with running.connect() as wire:
+            for _ in range(100 if with_hot else 3):
+                response = await wire.ask(request, 11)
+                cold = response.responses[0].partitions[0]
+                assert not cold.records
+                told += cold.error_code == ErrorCode.CORRUPT_MESSAGE
+                if with_hot:
+                    assert decode_records(response.responses[1].partitions[0].records)[0].value == b"hot"
+                    if told == 3:
+                        break
+                    await asyncio.sleep(0.02)
+        assert told == 3
 
 
 async def test_a_small_answer_takes_no_batch_that_does_not_fit(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ from hot_tier.errors import FencedLeaderEpoch, NotLeader, TierlogError
 from hot_tier.replication.readable import ReadablePartition
 
 NO_OFFSET: Final = -1
+COLD_WAIT_MS: Final = 500
+"""As Kafka's `remote.fetch.max.wait.ms`."""
 FOLLOWERS_SINCE: Final = 11
 """From this version on a client knows that it may read from a follower (KIP-392)."""
 
@@ -122,7 +124,8 @@ class Fetch:
         """Some bytes are on the disk or in the bucket only; they are read side by side.
 
         The bucket is given the request's own wait, no more, so that partitions which have their bytes do not wait for
-        one that has not. What it brings after that is there when the client asks again.
+        one that has not; where nothing else is to be told, it is given `COLD_WAIT_MS`. What it brings after that,
+        records or an error, is there when the client asks again.
         """
         reader = self._context.node.reader
         reads: dict[int, asyncio.Task[Fetched]] = {}
@@ -133,14 +136,15 @@ class Fetch:
             reads[position] = asyncio.ensure_future(reader.take(located))
             if not located.is_cold:
                 in_time.append(reads[position])
-        await asyncio.wait(reads.values(), timeout=self._wait_ms / 1000)
+        told = any(answer is not None and (answer.records or answer.error_code) for answer in answers) or in_time
+        wait_ms = self._wait_ms if told else max(self._wait_ms, COLD_WAIT_MS)
+        await asyncio.wait(reads.values(), timeout=wait_ms / 1000)
         await asyncio.gather(*in_time, return_exceptions=True)
         for position, read in reads.items():
             wanted, located = self.plan.wanted[position], outcomes[position]
             assert isinstance(located, Located)
             if not read.done():
-                read.cancel()
-                answers[position] = self._data(wanted, reader.nothing_yet(located))
+                answers[position] = self._data(wanted, reader.leave(located, read))
             elif (error := read.exception()) is not None:
                 answers[position] = self._error(wanted, error)
             else:

@@ -7,37 +7,21 @@ measurement against aiobotocore.
 """
 
 import os
-import re
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
 
 import obstore
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    PermissionDeniedError,
-    PreconditionError,
-    UnauthenticatedError,
-)
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import S3Store as Bucket
 
-from cold_tier.errors import (
-    ObjectMissing,
-    StoreDenied,
-    StoreError,
-    StoreMisconfigured,
-    StoreThrottled,
-    StoreUnavailable,
-)
+from cold_tier.errors import ObjectMissing, StoreDenied, StoreMisconfigured, StoreUnavailable
+from cold_tier.objects.s3_errors import failure, status_of
 from cold_tier.objects.store import Buffer, ObjectInfo
 
 _STREAM_BYTES = 1 << 20
 _PART_BYTES = 16 << 20
 _PARTS_AT_ONCE = 4
-_STATUS = re.compile(r"non-2xx status code: (\d{3})")
-_CODE = re.compile(r"<Code>(\w+)</Code>")
-"""The only trustworthy places in an error's text: addresses and keys around them hold any digits and words."""
 
 
 class S3Store:
@@ -82,7 +66,7 @@ class S3Store:
         try:
             await self._put(key, data, "create")
         except (AlreadyExistsError, PreconditionError) as error:
-            if _status(error) == 409:
+            if status_of(error) == 409:
                 # ConditionalRequestConflict: another request on this key was under way, and nothing was written.
                 raise StoreUnavailable("another write of this object is under way", where=f"{self.url}{key}") from error
             return False
@@ -102,7 +86,7 @@ class S3Store:
                     max_concurrency=_PARTS_AT_ONCE,
                 )
         except (BaseError, OSError) as error:
-            self._fail(key, error)
+            self._fail(key, error, "s3:PutObject")
 
     async def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[Buffer]:
         if length == 0:
@@ -115,9 +99,9 @@ class S3Store:
             async for chunk in result.stream(min_chunk_size=_STREAM_BYTES):
                 yield memoryview(chunk)
         except (BaseError, OSError) as error:
-            if _status(error) == 416:
+            if status_of(error) == 416:
                 return
-            self._fail(key, error)
+            self._fail(key, error, "s3:GetObject")
 
     async def head(self, key: str) -> ObjectInfo | None:
         try:
@@ -125,7 +109,7 @@ class S3Store:
         except FileNotFoundError:
             return None
         except (BaseError, OSError) as error:
-            self._fail(key, error)
+            self._fail(key, error, "s3:GetObject")
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         try:
@@ -139,13 +123,13 @@ class S3Store:
                 for meta in page:
                     yield self._info(meta)
         except (BaseError, OSError) as error:
-            self._fail(prefix, error)
+            self._fail(prefix, error, "s3:ListBucket")
 
     async def folders(self, prefix: str) -> Sequence[str]:
         try:
             found = await obstore.list_with_delimiter_async(self._bucket, self._prefix + prefix)
         except (BaseError, OSError) as error:
-            self._fail(prefix, error)
+            self._fail(prefix, error, "s3:ListBucket")
         return [folder.rstrip("/").rpartition("/")[2] for folder in found["common_prefixes"]]
 
     async def delete(self, keys: Sequence[str]) -> None:
@@ -154,7 +138,7 @@ class S3Store:
         except FileNotFoundError:
             pass
         except (BaseError, OSError) as error:
-            self._fail(keys[0], error)
+            self._fail(keys[0], error, "s3:DeleteObject")
 
     async def close(self) -> None:
         pass
@@ -165,38 +149,14 @@ class S3Store:
         except (AlreadyExistsError, PreconditionError):
             raise
         except (BaseError, OSError) as error:
-            self._fail(key, error)
+            self._fail(key, error, "s3:PutObject")
 
     def _info(self, meta: Any) -> ObjectInfo:
         key = meta["path"].removeprefix(self._prefix)
         return ObjectInfo(key, meta["size"], int(meta["last_modified"].timestamp() * 1000))
 
-    def _fail(self, key: str, error: BaseException) -> NoReturn:
-        """obstore tells a missing object and refused credentials apart; the rest is in its text."""
-        where, text, status = f"{self.url}{key}", str(error), _status(error)
-        first_line = text.splitlines()[0][:300] if text else type(error).__name__
-        code = found[1] if (found := _CODE.search(text)) else ""
-        if code == "NoSuchBucket":
-            raise StoreMisconfigured(
-                "no such bucket", where=where, hint="create the bucket, or check --bucket"
-            ) from error
-        if isinstance(error, FileNotFoundError):
-            raise ObjectMissing("no such object", where=where) from error
-        # What has expired S3 calls a bad request.
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError) or code == "ExpiredToken":
-            raise StoreDenied(
-                first_line, where=where, hint="check the AWS credentials and the bucket's policy"
-            ) from error
-        if code == "SlowDown" or status in (429, 503):
-            raise StoreThrottled(first_line, where=where) from error
-        if status == 501:
-            raise StoreError(first_line, where=where, hint="the store lacks this operation") from error
-        raise StoreUnavailable(first_line, where=where) from error
-
-
-def _status(error: BaseException) -> int | None:
-    found = _STATUS.search(str(error))
-    return int(found[1]) if found else None
+    def _fail(self, key: str, error: BaseException, permission: str) -> NoReturn:
+        raise failure(error, f"{self.url}{key}", permission) from error
 
 
 def _credentials(url: str) -> Any:

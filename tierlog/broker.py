@@ -29,9 +29,11 @@ import socket
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Final
 from urllib.parse import quote
 
+import structlog
 import uvloop
 
 from cold_tier.catalog import Catalog
@@ -71,6 +73,8 @@ from tierlog.logging import configure_logging
 from tierlog.memory import keep_freed_memory
 from tierlog.settings import Settings
 
+log = structlog.get_logger()
+
 BUCKET_FOLDER: Final = "bucket"
 CACHE_FOLDER: Final = "cold-cache"
 SCRATCH_FOLDER: Final = "scratch"
@@ -78,7 +82,7 @@ SCRATCH_FOLDER: Final = "scratch"
 
 def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. What keeps the broker from starting is raised as a `TierlogError`."""
-    configure_logging(settings.broker.log_level)
+    configure_logging(settings.broker.log_level, settings.broker.log_format)
     keep_files_private()
     keep_freed_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -90,19 +94,25 @@ async def _serve(settings: Settings) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGHUP, lambda: log.info("SIGHUP is ignored: settings are read at start"))
     broker = Broker(settings)
+    log.info("starting", version=version("tierlog"), node=settings.cluster.node_id, data_dir=settings.log.data_dir)
+    began_s = time.monotonic()
     await broker.start()
     # What was made so far lives as long as the process and need not be walked by every collection.
     gc.collect()
     gc.freeze()
     try:
         print(f"tierlog ready kafka={broker.kafka_address} http={broker.http_address}", flush=True)
+        log.info("serving", start_seconds=round(time.monotonic() - began_s, 1))
         await broker.serve_until(stopping)
+        log.info("stopping")
         # A second signal ends the process at once.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
     finally:
         await broker.stop()
+    log.info("stopped")
 
 
 class Broker:

@@ -1,26 +1,73 @@
-"""What a broker writes to standard error: one line per event, for people on a terminal, logfmt elsewhere."""
+"""What a broker writes to standard error: one line per event, for people on a terminal, logfmt or JSON elsewhere.
+
+At `info`, the default, it tells of its start and stop, of topics made and deleted, of changed leaderships, and of what
+fails and works again; nothing that happens with every request or connection.
+"""
 
 import logging
 import sys
+from typing import Any, Literal, TextIO
 
+import orjson
 import structlog
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
+Format = Literal["auto", "console", "logfmt", "json"]
 
-def configure_logging(level: str) -> None:
-    logging.basicConfig(level=LEVELS[level], stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
-    terminal = sys.stderr.isatty()
+
+class _Steady:
+    """A stream that outlives its terminal: a line that cannot be written is lost, and fails nothing."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except (OSError, ValueError):
+            return 0
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except (OSError, ValueError):
+            pass
+
+
+def configure_logging(level: str, form: Format = "auto") -> None:
+    """Libraries that use Python's logging come out the same way; of these only warnings and worse."""
+    steady: Any = _Steady(sys.stderr)
+    if form == "auto":
+        form = "console" if sys.stderr.isatty() else "logfmt"
+    shared: list[Any] = [structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
+    last: list[Any]
+    if form == "console":
+        last = [structlog.dev.ConsoleRenderer()]
+    elif form == "json":
+        last = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(serializer=_json)]
+    else:
+        last = [
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
+        ]
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([] if terminal else [structlog.processors.format_exc_info]),
-            structlog.dev.ConsoleRenderer()
-            if terminal
-            else structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
-        ],
+        logger_factory=structlog.PrintLoggerFactory(steady),
+        processors=[*shared, *last],
         cache_logger_on_first_use=True,
     )
+    handler = logging.StreamHandler(steady)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[_plain, *last]))
+    logging.basicConfig(level=max(LEVELS[level], logging.WARNING), handlers=[handler], force=True)
+
+
+def _plain(logger: Any, name: str, event: Any) -> Any:
+    """Without what the formatter adds for its own use."""
+    event.pop("_record", None)
+    event.pop("_from_structlog", None)
+    return event
+
+
+def _json(event: Any, **_: Any) -> str:
+    return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()

@@ -41,7 +41,11 @@ ENVIRONMENT_PREFIX: Final = "TIERLOG_"
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
     log_level: Literal["debug", "info", "warning", "error"] = field(
-        default="warning", metadata={"doc": "Least serious event that is written to standard error."}
+        default="info", metadata={"doc": "Least serious event that is written to standard error."}
+    )
+    log_format: Literal["auto", "console", "logfmt", "json"] = field(
+        default="auto",
+        metadata={"doc": "How events are written, a line each; auto: for people on a terminal, else logfmt."},
     )
 
 

@@ -346,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fail(self, error: DecodeError) -> None:
         self._server.bad_requests += 1
-        _log.info("connection closed", peer=self.peer, reason=str(error))
+        _log.debug("connection closed", peer=self.peer, reason=str(error))
         self.close()
 
     def close(self) -> None:
@@ -360,7 +360,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
 
     def abort(self, reason: str) -> None:
-        _log.info("connection closed", peer=self.peer, reason=reason)
+        _log.debug("connection closed", peer=self.peer, reason=reason)
         self._blocked |= CLOSING
         self._transport.abort()
 

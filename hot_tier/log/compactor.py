@@ -126,7 +126,7 @@ class Compactor:
         left = sum(segment.size for segment in log.sealed_segments() if segment.end_offset <= end_offset)
         self.runs += 1
         self.removed_bytes += size - left
-        _log.info("log compacted", partition=str(log.tp), bytes_before=size, bytes_after=left)
+        _log.debug("log compacted", partition=str(log.tp), bytes_before=size, bytes_after=left)
         return True
 
     async def _rewrite(self, log: PartitionLog, group: Group, table: KeyTable, covered: int, now_ms: int) -> None:

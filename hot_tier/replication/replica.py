@@ -140,7 +140,7 @@ class Replica(ReadablePartition):
             case LeaderMoved():
                 return Next.LATER
             case TryAgain(reason):
-                _log.info("replica asks again", partition=str(self.tp), leader=self.leader, reason=reason)
+                _log.debug("replica asks again", partition=str(self.tp), leader=self.leader, reason=reason)
                 return Next.LATER
 
     def _begin_anew(self, offset: Offset, now_ms: int) -> None:

@@ -11,7 +11,7 @@ A partition that only this node holds is opened when it is first asked for, at t
 that nobody ever wrote to cost nothing but their metadata. Replicated ones are always open.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 import structlog
@@ -28,6 +28,8 @@ from hot_tier.replication.partition import Partition, steady_ms
 from hot_tier.replication.replica import Replica
 
 _log = structlog.get_logger()
+
+_NAMED = 5
 
 
 class PartitionTable:
@@ -202,15 +204,26 @@ class PartitionTable:
         for name, (before, after) in change.topics.items():
             self._configs.pop(name, None)
             if before is not None and (after is None or after.id != before.id):
+                _log.info("topic deleted", topic=name, id=str(before.id))
                 self._remove(before)
                 before = None
+            if before is None and after is not None:
+                _log.info("topic created", topic=name, id=str(after.id), partitions=after.partitions)
             if after is not None:
                 self._configure(after)
                 self._assume_all(after, range(before.partitions if before is not None else 0, after.partitions))
+        gained: list[TopicPartition] = []
+        lost: list[TopicPartition] = []
         for topic_id, index in change.partitions:
             topic = self._image.find_topic_by_id(topic_id)
             if topic is not None and index < topic.partitions:
+                tp = TopicPartition(topic.name, PartitionId(index))
+                led = tp in self._partitions
                 self._assume_all(topic, (index,))
+                if led != (tp in self._partitions):
+                    (lost if led else gained).append(tp)
+        if gained or lost:
+            _log.info("leadership changed", leads=_named(gained), leads_no_more=_named(lost))
 
     def _remove(self, topic: Topic) -> None:
         gone = UnknownTopic(f"topic {topic.name} was deleted")
@@ -231,3 +244,9 @@ class PartitionTable:
             if held is not None:
                 held.log.set_config(config)
                 held.configure(topic, config)
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    """A few by name: a lost broker's come by the thousand."""
+    shown = ", ".join(str(tp) for tp in partitions[:_NAMED])
+    return shown if len(partitions) <= _NAMED else f"{shown} and {len(partitions) - _NAMED} more"

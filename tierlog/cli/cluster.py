@@ -57,7 +57,7 @@ def up(
 
 
 def _on_signals(handler: Callable[..., None]) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, handler)
 
 

@@ -213,7 +213,7 @@ def _refused(
     topic: str, data: PartitionProduceData, error: Exception, acks: int, named: RecordErrors, context: RequestContext
 ) -> PartitionProduceResponse:
     if acks == ACKS_NONE:
-        _log.info("connection closed", peer=context.peer, reason=f"acks=0 and {error}")
+        _log.debug("connection closed", peer=context.peer, reason=f"acks=0 and {error}")
         raise CloseConnection from error
     answer = PartitionProduceResponse(index=data.index)
     _fill_error(answer, error)

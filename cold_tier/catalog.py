@@ -14,9 +14,10 @@ from cold_tier.objects.retrying import RetryingStore
 
 
 class Catalog:
-    def __init__(self, store: RetryingStore) -> None:
+    def __init__(self, store: RetryingStore, reading: RetryingStore | None = None) -> None:
+        """`reading` is the same store for those who wait for an answer: pages are read through it."""
         self.store = store
-        self._pages = PageCache(store)
+        self._pages = PageCache(reading or store)
         self._manifests: dict[PartitionLayout, Manifest] = {}
         self._wanted: set[PartitionLayout] = set()
         self.when_wanted: Callable[[], None] = lambda: None

@@ -7,6 +7,7 @@
     _tierlog/<topic>.<topic id>/<n>/proposals/<uuid>.proposal, .refused       what others made, and the leader's no
     _tierlog/<topic>.<topic id>/topic/<~version>.json          the topic itself, to restore it from the bucket alone
     _tierlog/<topic>.<topic id>/pins/<name>.json               jobs that hold retention while they run
+    _tierlog/probe/<uuid>                                      for a moment, when a broker starts: does the bucket work?
 
 `stem` is `<base offset, 20 digits>-<leader epoch>-<uuid>`: unique, so no writer ever overwrites another's object.
 `~` marks a number that counts down, so that the newest is the first of a LIST. Topic names need no escaping: they are
@@ -21,6 +22,7 @@ from uuid import UUID
 from hot_tier.ids import LeaderEpoch, Offset, PartitionId
 
 ROOT: Final = "_tierlog/"
+PROBES: Final = f"{ROOT}probe/"
 _EPOCHS: Final = 10**10 - 1
 _SEQUENCES: Final = 10**20 - 1
 

@@ -33,6 +33,8 @@ async def place(store: RetryingStore, topic: str, topic_id: UUID, name: str, now
     """Hold the topic from `now_ms` on for `hold_ms`; a pin of that name is placed anew."""
     if not _NAME.fullmatch(name):
         raise SettingsError(f"{name!r} cannot name a pin", hint="use letters, digits, dots, dashes and underscores")
+    if hold_ms <= 0:
+        raise SettingsError("a pin holds for some time", hint="say for how long, as 12h or 7d")
     expired = [pin.name for pin in await _all(store, topic, topic_id) if pin.expires_ms <= now_ms]
     await store.delete([layout.pin(topic, topic_id, each) for each in expired])
     pin = Pin(name, now_ms, now_ms + hold_ms)
@@ -40,8 +42,13 @@ async def place(store: RetryingStore, topic: str, topic_id: UUID, name: str, now
     return pin
 
 
-async def release(store: RetryingStore, topic: str, topic_id: UUID, name: str) -> None:
-    await store.delete([layout.pin(topic, topic_id, name)])
+async def release(store: RetryingStore, topic: str, topic_id: UUID, name: str) -> bool:
+    """Take a pin away; False: there was none of this name. One that cannot be read goes too."""
+    key = layout.pin(topic, topic_id, name)
+    there = await store.head(key) is not None
+    if there:
+        await store.delete([key])
+    return there
 
 
 async def held(store: RetryingStore, topic: str, topic_id: UUID, now_ms: int) -> list[Pin]:

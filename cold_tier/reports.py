@@ -6,6 +6,7 @@ from uuid import UUID
 
 from cold_tier.manifest.model import NO_TIMESTAMP, Segment, Snapshot
 from cold_tier.objects.retrying import StoreCounters
+from cold_tier.pins import Pin
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,10 @@ class PartitionStatus:
     failures: int = 0
     last_failure: str = ""
     held: HeldSegment | None = None
+    failing_since_ms: int | None = None
+    """None while archiving works."""
+    recovered_ms: int | None = None
+    """When it last began to work again; None if it has not failed since this node leads."""
 
     @property
     def overlap(self) -> int:
@@ -209,8 +214,16 @@ class PartitionFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class PinFigures:
+    topic: str
+    pin: Pin
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveFigures:
     partitions: list[PartitionFigures]
+    pins: list[PinFigures]
+    """Of the topics whose partition 0 is led here, as last seen."""
     requests: StoreCounters
     cold_hits: int
     cold_misses: int

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol
 
+from cold_tier.pins import Pin
 from cold_tier.reports import (
     ArchivedSegment,
     ArchiveFigures,
@@ -22,6 +23,14 @@ class ArchiveControl(Protocol):
 
     def held(self) -> list[HeldSegment]:
         """Of the partitions led here."""
+        ...
+
+    async def look(self) -> None:
+        """Ask the bucket for something small; StoreError says why it does not answer."""
+        ...
+
+    async def pins(self, topics: Sequence[Topic]) -> list[tuple[Topic, Pin]]:
+        """Jobs that hold the retention of these topics now, as the bucket says."""
         ...
 
     def status(self, topic: Topic, partition: int) -> PartitionStatus: ...

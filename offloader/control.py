@@ -9,10 +9,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from cold_tier import pins
 from cold_tier.catalog import Catalog
 from cold_tier.inventory import find_topics
-from cold_tier.layout import PartitionLayout
+from cold_tier.layout import PROBES, PartitionLayout
 from cold_tier.objects.retrying import RetryingStore
+from cold_tier.pins import Pin
 from cold_tier.reader import ColdReader
 from cold_tier.reports import (
     ArchivedRange,
@@ -24,6 +26,7 @@ from cold_tier.reports import (
     LocalRange,
     PartitionFigures,
     PartitionStatus,
+    PinFigures,
     RestoredTopic,
     VerifyEvent,
 )
@@ -39,6 +42,10 @@ from offloader.offloader import Offloader
 from offloader.plan import backlog_bytes
 from offloader.restore import Restorer, restore_all
 from offloader.verify import verify
+
+LOOK_MS = 3_000
+"""How long somebody who looks at the bucket's state is kept waiting."""
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,24 @@ class Control:
     def held(self) -> list[HeldSegment]:
         return [archive.held.report() for archive in self.offloader if archive.held is not None]
 
+    async def look(self) -> None:
+        """Ask the bucket for something small; StoreError says why it does not answer."""
+        await anext(aiter(self._store.within(LOOK_MS).list(PROBES)), None)
+
+    async def pins(self, topics: Sequence[Topic]) -> list[tuple[Topic, Pin]]:
+        """Jobs that hold the retention of these topics now, as the bucket says."""
+        store, room = self._store.within(LOOK_MS), asyncio.Semaphore(_AT_ONCE)
+
+        async def of(topic: Topic) -> list[tuple[Topic, Pin]]:
+            async with room:
+                found = await pins.held(store, topic.name, topic.id, self.clock())
+            archive = self.offloader.archive_of(TopicPartition(topic.name, PartitionId(0)))
+            if archive is not None and archive.layout.topic_id == topic.id:
+                archive.pins = found
+            return [(topic, pin) for pin in found]
+
+        return [pair for pairs in await asyncio.gather(*map(of, topics)) for pair in pairs]
+
     def status(self, topic: Topic, partition: int) -> PartitionStatus:
         layout = PartitionLayout(topic.name, topic.id, PartitionId(partition))
         manifest = self.catalog.get(layout)
@@ -89,6 +114,8 @@ class Control:
             0 if archive is None else archive.failures,
             archive.last_failure if archive is not None and archive.failures_in_a_row else "",
             None if archive is None or archive.held is None else archive.held.report(),
+            None if archive is None else archive.failing_since_ms,
+            None if archive is None else archive.recovered_ms,
         )
 
     async def segments(
@@ -159,6 +186,13 @@ class Control:
                     archive.last_success_ms,
                 )
                 for archive in self.offloader
+            ],
+            [
+                PinFigures(archive.partition.tp.topic, pin)
+                for archive in self.offloader
+                if archive.partition.tp.partition == 0
+                for pin in archive.pins
+                if pin.expires_ms > self.clock()
             ],
             requests,
             self.reader.hits,

@@ -15,7 +15,7 @@ import orjson
 import structlog
 
 from cold_tier.catalog import Catalog
-from cold_tier.errors import ManifestFenced, StoreError
+from cold_tier.errors import ManifestFenced, StoreError, StoreUnavailable
 from cold_tier.layout import parse_topic_description, topic_description, topic_descriptions
 from cold_tier.objects.open import StoreSettings
 from cold_tier.objects.retrying import StoreCounters
@@ -38,6 +38,8 @@ from offloader.worker import WorkerProcess
 log = structlog.get_logger()
 
 _MAX_PAUSE_MS = 60_000
+_AWAY_PAUSE_MS = 10_000
+"""A bucket that is away comes back at any time, and an attempt at it costs nothing."""
 _OPEN_AT_ONCE = 16
 
 
@@ -255,10 +257,11 @@ class Offloader:
             await archive.collect_removed(self._clock())
             if partition.tp in self._uncollected:
                 self.consider_proposals(archive)
+                if partition.tp.partition == 0:
+                    await archive.pinned(self._clock())
                 await archive.collect_orphans(self._clock())
                 self._uncollected.discard(partition.tp)
-            archive.failures_in_a_row = 0
-            archive.last_success_ms = self._clock()
+            self._succeeded(archive)
             self._not_before.pop(partition.tp, None)
             return archive.next_segment(self._clock()) is not None
 
@@ -284,14 +287,26 @@ class Offloader:
             self._failed(archive, error)
         return False
 
+    def _succeeded(self, archive: PartitionArchive) -> None:
+        archive.last_success_ms = self._clock()
+        if archive.failures_in_a_row and archive.failing_since_ms is not None:
+            archive.recovered_ms = archive.last_success_ms
+            seconds = (archive.recovered_ms - archive.failing_since_ms) // 1000
+            log.info("archiving works again", partition=str(archive.partition.tp), failed_for_seconds=seconds)
+        archive.failures_in_a_row = 0
+        archive.failing_since_ms = None
+
     def _failed(self, archive: PartitionArchive, error: Exception) -> None:
         tp = archive.partition.tp
+        if archive.failing_since_ms is None:
+            archive.failing_since_ms = self._clock()
         archive.failures += 1
         archive.failures_in_a_row += 1
-        if archive.last_failure != str(error):
+        if archive.last_failure != str(error) or archive.failures_in_a_row == 1:
             archive.last_failure = str(error)
             log.warning("archiving failed and is tried again", partition=str(tp), error=str(error))
-        pause_ms = min(self._settings.check_ms * 2 ** min(archive.failures_in_a_row, 10), _MAX_PAUSE_MS)
+        longest_ms = _AWAY_PAUSE_MS if isinstance(error, StoreUnavailable) else _MAX_PAUSE_MS
+        pause_ms = min(self._settings.check_ms * 2 ** min(archive.failures_in_a_row, 10), longest_ms)
         self._not_before[tp] = self._clock() + pause_ms
         if isinstance(error, ManifestFenced | StoreError):
             archive.mistrust()

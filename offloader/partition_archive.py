@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 import orjson
 import structlog
 
-from cold_tier import proposals
+from cold_tier import pins, proposals
 from cold_tier.catalog import Catalog
 from cold_tier.errors import CorruptManifest, CorruptObject, ManifestFenced
 from cold_tier.inventory import find_topics
@@ -31,7 +31,7 @@ from cold_tier.manifest.model import EpochStart, Segment, Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.manifest.replacement import Replacement
 from cold_tier.manifest.writer import ManifestWriter
-from cold_tier.pins import held
+from cold_tier.pins import Pin
 from hot_tier.cluster.model import archived_key
 from hot_tier.cluster.store import ABSENT, Compare, MetadataStore, Put
 from hot_tier.errors import CorruptLog
@@ -74,6 +74,10 @@ class PartitionArchive:
         self.held: Held | None = None
         """The segment that archiving waits for, because it is not proven whole."""
         self._file: tuple[int, ...] = ()
+        self.failing_since_ms: int | None = None
+        self.recovered_ms: int | None = None
+        self.pins: list[Pin] = []
+        """Those that held the topic when it was last looked at."""
 
     @property
     def writer(self) -> ManifestWriter:
@@ -235,7 +239,7 @@ class PartitionArchive:
         async for segment in self.manifest.segments(current.start_offset, current.end_offset):
             if not expiry.expires(segment):
                 break
-        if expiry.log_start_offset > current.log_start_offset and not await self._pinned(now_ms):
+        if expiry.log_start_offset > current.log_start_offset and not await self.pinned(now_ms):
             failpoints.reach("retention.before_publish")
             await self.writer.expire(expiry.log_start_offset, now_ms)
             failpoints.reach("retention.published")
@@ -258,7 +262,7 @@ class PartitionArchive:
                 for gone in self.writer.current.removed
                 if now_ms - gone.removed_ms >= self._settings.delete_grace_ms
             ]
-            if not due or await self._pinned(now_ms):
+            if not due or await self.pinned(now_ms):
                 return 0
             await self.ensure_still_leading()
             failpoints.reach("garbage.before_delete")
@@ -285,7 +289,7 @@ class PartitionArchive:
                 orphans = [key for key in orphans if key not in needed]
             before = now_ms - self._settings.manifest_history_ms
             superseded = [info.key for info in await superseded_manifests(self.store, manifest, before)]
-            if superseded and not await self._pinned(now_ms):
+            if superseded and not await self.pinned(now_ms):
                 orphans += superseded
             if orphans:
                 await self.ensure_still_leading()
@@ -308,13 +312,14 @@ class PartitionArchive:
                         named |= await named_keys(Manifest(snapshot, PageCache(self.store)))
         return named
 
-    async def _pinned(self, now_ms: int) -> bool:
+    async def pinned(self, now_ms: int) -> bool:
         """Whether a job holds the topic's retention; asked only when something is to go, for it costs a LIST.
 
         A pin that cannot be read may hold, and holds up nothing else.
         """
         try:
-            return bool(await held(self.store, self.layout.topic, self.layout.topic_id, now_ms))
+            self.pins = await pins.held(self.store, self.layout.topic, self.layout.topic_id, now_ms)
+            return bool(self.pins)
         except CorruptObject as error:
             if self.last_failure != str(error):
                 self.last_failure = str(error)

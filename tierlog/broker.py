@@ -2,6 +2,7 @@
 
     sockets      bound, not listening: a port in use is found before anything is touched
     data lock    one broker per data directory
+    bucket       tried: one that refuses this broker ends the start, one that is away does not
     store        cluster metadata: SQLite on one node, etcd in a cluster
     take over    one node registers itself and takes every partition in a new leader epoch;
                  a member of a cluster ends what its last process was known by, and is not counted yet
@@ -37,7 +38,8 @@ import structlog
 import uvloop
 
 from cold_tier.catalog import Catalog
-from cold_tier.objects.open import StoreSettings, open_store
+from cold_tier.errors import StoreUnavailable
+from cold_tier.objects.open import StoreSettings, open_store, probe
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.reader import ColdReader
 from gateway.coordinators.coordinator import GroupCoordinator
@@ -78,6 +80,8 @@ log = structlog.get_logger()
 BUCKET_FOLDER: Final = "bucket"
 CACHE_FOLDER: Final = "cold-cache"
 SCRATCH_FOLDER: Final = "scratch"
+PROBE_MS: Final = 3_000
+"""How long a start waits for the bucket."""
 
 
 def run(settings: Settings) -> None:
@@ -164,6 +168,9 @@ class Broker:
         parts.enter_context(lock_directory(data_dir))
         store = metadata_store(settings.cluster.metadata, settings.etcd, data_dir)
         bucket = _bucket(settings, data_dir)
+        objects = open_store(bucket, create=True)
+        parts.push_async_callback(objects.close)
+        await _try_bucket(objects)
         await store.open()
         parts.push_async_callback(store.close)
         info = self._info(node_id, kafka_socket, http_socket)
@@ -184,8 +191,6 @@ class Broker:
         await logs.open()
         parts.push_async_callback(logs.close)
         await self._settle_doubts(store, image, logs)
-        objects = open_store(bucket, create=True)
-        parts.push_async_callback(objects.close)
         partitions = self._partitions(store, image, logs, objects)
         partitions.open()
         parts.callback(partitions.close)
@@ -202,7 +207,10 @@ class Broker:
         )
         groups.start()
         parts.push_async_callback(groups.stop)
-        archive = Archive(Catalog(objects), ColdReader(objects, settings.cache, os.path.join(data_dir, CACHE_FOLDER)))
+        reading = objects.within(bucket.read_deadline_ms)
+        archive = Archive(
+            Catalog(objects, reading), ColdReader(reading, settings.cache, os.path.join(data_dir, CACHE_FOLDER))
+        )
         parts.push_async_callback(archive.reader.close)
         scratch = os.path.join(data_dir, SCRATCH_FOLDER)
         self.offloader = Offloader(
@@ -336,6 +344,18 @@ class Broker:
             http_host=reachable(self.settings.http.host, asked.advertised_host),
             http_port=http.getsockname()[1],
         )
+
+
+async def _try_bucket(objects: RetryingStore) -> None:
+    """Raises what stays wrong until a person changes it: credentials, permissions, a bucket that is not there."""
+    try:
+        found = await probe(objects.within(PROBE_MS))
+    except StoreUnavailable as error:
+        log.warning("the bucket does not answer: records wait on the local disk until it does", error=str(error))
+        return
+    log.info("the bucket works", bucket=objects.url)
+    for warning in found.warnings:
+        log.warning("the bucket lacks something", bucket=objects.url, what=warning)
 
 
 def now_ms() -> int:

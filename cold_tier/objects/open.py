@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from cold_tier.errors import StoreMisconfigured
+from cold_tier.layout import PROBES
 from cold_tier.objects.retrying import RetryingStore, RetryPolicy
 from cold_tier.objects.store import ObjectStore
 from hot_tier.errors import SettingsError
@@ -30,6 +31,15 @@ class StoreSettings:
     )
     attempt_ms: int = field(
         default=15_000, metadata={"doc": "One attempt at it that has not ended by then is made again.", "min": 1}
+    )
+
+    read_deadline_ms: int = field(
+        default=5_000,
+        metadata={
+            "doc": "A consumer's read from the bucket that has not succeeded by then is answered with an error that "
+            "says why; its client tries again.",
+            "min": 1,
+        },
     )
 
     def __post_init__(self) -> None:
@@ -80,15 +90,19 @@ def open_store(settings: StoreSettings, *, create: bool = False) -> RetryingStor
 
 
 async def probe(store: RetryingStore) -> Capabilities:
-    """Try on one small object what safety and speed rest on; leaves nothing behind."""
-    key = f"_tierlog/probe/{uuid.uuid4()}"
+    """Try on one small object what safety and speed rest on; leaves nothing behind.
+
+    It lists first: SeaweedFS makes a bucket that is not there when something is put into it.
+    """
+    await anext(aiter(store.list(PROBES)), None)
+    key = f"{PROBES}{uuid.uuid4()}"
+    await store.put(key, b"0123456789")
     try:
-        await store.put(key, b"0123456789")
         ranged = bytes(await store.get(key, 3, 4)) == b"3456"
         created_again = await store.put_if_absent(key, b"other")
-        return Capabilities(ranged_get=ranged, put_if_absent=not created_again)
     finally:
         await store.delete([key])
+    return Capabilities(ranged_get=ranged, put_if_absent=not created_again)
 
 
 def _raw_store(settings: StoreSettings, create: bool) -> ObjectStore:

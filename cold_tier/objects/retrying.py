@@ -12,10 +12,11 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
-from cold_tier.errors import ObjectMissing, StoreThrottled, StoreUnavailable
+from cold_tier.errors import ObjectMissing, StoreError, StoreThrottled, StoreUnavailable
+from cold_tier.objects.health import StoreHealth
 from cold_tier.objects.store import Buffer, ObjectInfo, ObjectStore
 
 T = TypeVar("T")
@@ -33,6 +34,11 @@ class RetryPolicy:
     backoff_max_ms: int = 5_000
     slowest_bytes_per_second: int = 1 << 20
     """Both time limits grow with the size of an upload or a range at this rate."""
+
+    def within(self, deadline_ms: int) -> "RetryPolicy":
+        """The same in less time, with time for a second attempt."""
+        deadline_ms = min(deadline_ms, self.deadline_ms)
+        return replace(self, deadline_ms=deadline_ms, attempt_ms=min(self.attempt_ms, max(1, deadline_ms // 2)))
 
 
 @dataclass(slots=True)
@@ -63,10 +69,17 @@ class RetryingStore:
     ) -> None:
         self.url = store.url
         self.counters = StoreCounters()
+        self.health = StoreHealth(store.url)
         self._store = store
         self._policy = policy or RetryPolicy()
         self._clock = clock
         self._pause = pause
+
+    def within(self, deadline_ms: int) -> "RetryingStore":
+        """The same store for those who wait for an answer: it gives up sooner."""
+        hurried = RetryingStore(self._store, self._policy.within(deadline_ms), clock=self._clock, pause=self._pause)
+        hurried.counters, hurried.health = self.counters, self.health
+        return hurried
 
     async def put(self, key: str, data: Buffer) -> None:
         async def attempt() -> None:
@@ -186,20 +199,30 @@ class RetryingStore:
             left = deadline - self._clock()
             try:
                 async with asyncio.timeout(min(left, (policy.attempt_ms + grace_ms) / 1000)):
-                    return await attempt()
+                    answer = await attempt()
             except TimeoutError:
                 failure: StoreUnavailable = StoreUnavailable(
                     f"no answer within {policy.attempt_ms + grace_ms} ms",
                     where=f"{self.url}{key}",
-                    hint="check the network and the store; the operation is tried again",
+                    hint="check the store and the network",
                 )
             except StoreUnavailable as error:
                 failure = error
+            except ObjectMissing:
+                self.health.answered()
+                raise
+            except StoreError as error:
+                self.health.failed(error)
+                raise
+            else:
+                self.health.answered()
+                return answer
+            self.health.failed(failure)
             if isinstance(failure, StoreThrottled):
                 backoff_ms = max(backoff_ms, min(20 * policy.backoff_ms, policy.backoff_max_ms))
             pause = backoff_ms * (0.5 + random.random() / 2) / 1000
             if self._clock() + pause >= deadline:
-                raise failure
+                raise self.health.since(failure)
             self.counters.retries += 1
             await self._pause(pause)
             backoff_ms = min(2 * backoff_ms, policy.backoff_max_ms)

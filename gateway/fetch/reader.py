@@ -245,8 +245,10 @@ class Reader:
         if manifest is None:
             if self._archive is not None and isinstance(partition, Replica):
                 self._archive.catalog.want(_layout(partition))
+            health = None if self._archive is None else self._archive.catalog.store.health
             raise ArchiveNotLoaded(
-                f"offset {offset} is in the bucket, and this partition's manifest has not been read from there yet",
+                f"offset {offset} is in the bucket, and this partition's manifest has not been read from there yet"
+                + (f": {health.words}" if health is not None and health.words else ""),
                 where=str(partition.tp),
                 hint="try again; if it stays, check the bucket (`tierlog archive status`)"
                 if self._archive is not None

@@ -1,5 +1,6 @@
 """The archive's part of /metrics."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 
@@ -38,6 +39,17 @@ def collect(figures: ArchiveFigures, now_ms: int) -> Iterator[Metric]:
         if each.last_success_ms:
             age.add_metric(values, max(0, now_ms - each.last_success_ms) / 1000)
     yield from (backlog, end, segments, size, failures, held, age)
+    pins = GaugeMetricFamily("tierlog_archive_pins", "Jobs that hold a topic's retention.", labels=["topic"])
+    expiry = GaugeMetricFamily(
+        "tierlog_archive_pin_expiry_timestamp_seconds",
+        "When a pin ends by itself, in seconds since 1970.",
+        labels=["topic", "pin"],
+    )
+    for topic, count in Counter(each.topic for each in figures.pins).items():
+        pins.add_metric([topic], count)
+    for pinned in figures.pins:
+        expiry.add_metric([pinned.topic, pinned.pin.name], pinned.pin.expires_ms / 1000)
+    yield from (pins, expiry)
     counted = asdict(figures.requests)
     requests = CounterMetricFamily(
         "tierlog_store_requests_total", "Requests to the bucket, every attempt counted.", labels=["kind"]

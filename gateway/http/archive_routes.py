@@ -19,9 +19,12 @@ from gateway.http.api import Api
 from gateway.http.archive_schemas import (
     ArchiveRestore,
     ArchiveVerification,
+    BucketDocument,
     FindingLine,
     GarbageCollected,
     PartitionArchiveDocument,
+    PinDocument,
+    PinsDocument,
     PlannedLine,
     ProgressLine,
     ProposalDocument,
@@ -43,6 +46,7 @@ from hot_tier.ids import NodeId
 MAX_SEGMENTS: Final = 10_000
 PROGRESS_S: Final = 1.0
 
+OF_TOPIC: Final = Parameter("topic", "query", "Only this topic; all when missing.", TOPIC.schema, TOPIC.parse)
 OF_PARTITION: Final = Parameter(
     "partition",
     "query",
@@ -121,6 +125,36 @@ async def _told_by_leaders(call: Call, topic: Topic, numbers: Iterable[int]) -> 
     return documents
 
 
+async def get_bucket(call: Call) -> web.StreamResponse:
+    """A bucket that fails is what is asked for, and no failure of the request."""
+    archive = _archive(call.api)
+    try:
+        await archive.look()
+    except TierlogError as error:
+        return json_response(BucketDocument(bucket=archive.bucket, works=False, failure=str(error)))
+    return json_response(BucketDocument(bucket=archive.bucket, works=True, failure=""))
+
+
+async def list_pins(call: Call) -> web.StreamResponse:
+    image, name = call.api.node.image, call.values["topic"]
+    topics = [topic for topic in image.topics() if not topic.internal] if name is None else [image.topic(name)]
+    held = await _archive(call.api).pins(topics)
+    return json_response(
+        PinsDocument(
+            pins=[
+                PinDocument(
+                    topic=topic.name,
+                    id=str(topic.id),
+                    name=pin.name,
+                    created_ms=pin.created_ms,
+                    expires_ms=pin.expires_ms,
+                )
+                for topic, pin in held
+            ]
+        )
+    )
+
+
 async def verify_archive(call: Call) -> web.StreamResponse:
     asked = call.body
     assert isinstance(asked, ArchiveVerification)
@@ -194,6 +228,29 @@ async def restore_archive(call: Call) -> web.StreamResponse:
 
 
 OPERATIONS: Final = (
+    Operation(
+        name="getBucket",
+        method="GET",
+        path="/api/v1/archive",
+        tag="archive",
+        summary="Whether the bucket works",
+        description="The node asks its bucket for something small before it answers, and waits a few seconds for it.",
+        handler=get_bucket,
+        answers={200: Answer("The bucket, and why it fails if it does.", {JSON: BucketDocument})},
+        problems=(503,),
+    ),
+    Operation(
+        name="listPins",
+        method="GET",
+        path="/api/v1/archive/pins",
+        tag="archive",
+        summary="Jobs that hold topics' retention",
+        description="While a pin holds, nothing of the topic's archive expires or is deleted.",
+        handler=list_pins,
+        parameters=(OF_TOPIC,),
+        answers={200: Answer("Those that hold now, as the bucket says.", {JSON: PinsDocument})},
+        problems=(404, 503),
+    ),
     Operation(
         name="getTopicArchive",
         method="GET",

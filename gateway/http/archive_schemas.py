@@ -123,6 +123,10 @@ class PartitionArchiveDocument(Reply):
         description="A damaged local segment: neither it nor what follows is archived or deleted before a whole copy "
         "is in its place.",
     )
+    failing_since: int | None = Field(default=None, description="Milliseconds since 1970; null while archiving works.")
+    recovered: int | None = Field(
+        default=None, description="When archiving last began to work again; null if it never failed here."
+    )
     segments: list[ArchivedSegmentDocument]
     next_offset: int | None = Field(description="Ask again with this `offset` for the segments that follow; else null.")
 
@@ -147,6 +151,8 @@ class PartitionArchiveDocument(Reply):
             failures=status.failures,
             last_failure=status.last_failure,
             held=None if status.held is None else HeldSegmentDocument.of(status.held),
+            failing_since=status.failing_since_ms,
+            recovered=status.recovered_ms,
             segments=[ArchivedSegmentDocument.of(segment) for segment in segments],
             next_offset=next_offset,
         )
@@ -157,6 +163,24 @@ class TopicArchive(Reply):
     id: str
     bucket: str
     partitions: list[PartitionArchiveDocument]
+
+
+class BucketDocument(Reply):
+    bucket: str
+    works: bool = Field(description="Whether it answered this request's own look at it.")
+    failure: str = Field(description="Why not, and since when; empty if it works.")
+
+
+class PinDocument(Reply):
+    topic: str
+    id: str
+    name: str = Field(description="Of the job that holds the topic.")
+    created_ms: int
+    expires_ms: int = Field(description="The pin holds until then, or until it is released.")
+
+
+class PinsDocument(Reply):
+    pins: list[PinDocument]
 
 
 class ArchiveVerification(Request):

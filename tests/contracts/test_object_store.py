@@ -55,7 +55,7 @@ async def store(
                 monkeypatch.setenv(name, value)
             if kind == "moto":
                 endpoint = request.getfixturevalue("moto_endpoint")
-                bucket = S3Server(endpoint, None).new_bucket()  # type: ignore[arg-type]
+                bucket = S3Server(endpoint, [], tmp_path).new_bucket()
             else:
                 server = request.getfixturevalue("weed_server")
                 endpoint, bucket = server.endpoint, server.new_bucket()

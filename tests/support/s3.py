@@ -24,7 +24,32 @@ SECRET_KEY = "tierlog-test-secret"
 @dataclass
 class S3Server:
     endpoint: str
-    process: subprocess.Popen[bytes]
+    command: list[str]
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """On the same ports and with the same objects each time."""
+        with (self.folder / "weed.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env={**os.environ, "HOME": str(self.folder)},
+            )
+        _wait_until_it_answers(self.endpoint, self.process, self.folder / "weed.log")
+
+    def stop(self) -> None:
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
     def new_bucket(self) -> str:
         import boto3
@@ -82,25 +107,13 @@ def weed(folder: Path) -> Iterator[S3Server]:
     flags += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder / 'data'}", f"-s3.config={iam}"]
     # By default it binds every address and reports its use to its makers.
     flags += ["-master.telemetry=false", "-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
-    with (folder / "weed.log").open("wb") as log:
-        process = subprocess.Popen(
-            [binary, "mini", *flags],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env={**os.environ, "HOME": str(folder)},
-        )
+    endpoint = f"http://127.0.0.1:{ports[names.index('s3')]}"
+    server = S3Server(endpoint, [binary, "mini", *flags], folder)
     try:
-        endpoint = f"http://127.0.0.1:{ports[names.index('s3')]}"
-        _wait_until_it_answers(endpoint, process, folder / "weed.log")
-        yield S3Server(endpoint, process)
+        server.start()
+        yield server
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        server.stop()
 
 
 def _wait_until_it_answers(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> None:

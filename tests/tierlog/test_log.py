@@ -25,6 +25,7 @@ def test_a_life_is_told_and_a_closed_terminal_does_not_end_it(tmp_path: Path) ->
     said = [event["event"] for event in events]
     assert [each for each in said if "SIGHUP" not in each] == [
         "starting",
+        "the bucket works",
         "serving",
         "topic created",
         "topic deleted",

@@ -26,6 +26,7 @@ from hot_tier.errors import (
     UnknownTopic,
 )
 from tierlog.cli import archive, cluster, consume, cost, demo, groups, output, produce, replay, serve, spark, topics
+from tierlog.cli.pin import NoSuchPin
 from tierlog.cli.records import BadInput
 from tierlog.cli.times import NotATime
 from tierlog.client import BadServer, Refused, ServerUnreachable
@@ -107,7 +108,7 @@ def exit_code(error: TierlogError) -> int:
     match error:
         case SettingsError() | StoreMisconfigured() | NotATime() | BadServer() | BadInput():
             return 2
-        case UnknownPartition() | UnknownTopic():
+        case UnknownPartition() | UnknownTopic() | NoSuchPin():
             return 3
         case TopicExists():
             return 4

@@ -1,10 +1,11 @@
-"""`tierlog archive status|verify|gc|restore|pin`: through a node, or with `--bucket` on a bucket alone.
+"""`tierlog archive status|verify|gc|restore|pin|pins`: through a node, or with `--bucket` on a bucket alone.
 
 On a bucket alone nothing is changed unless `--offline` says that no broker runs: the leader of a partition is the only
 one who may decide what of it goes.
 """
 
 import os
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -14,7 +15,8 @@ import typer
 from hot_tier.errors import UnknownTopic
 from tierlog.cli import output
 from tierlog.cli.options import DEFAULT_SERVER, Bucket, Json, S3Endpoint, Server
-from tierlog.cli.pin import pin
+from tierlog.cli.pin import bucket_pins, pin, pins
+from tierlog.cli.times import show_time
 from tierlog.cli.topics import Config, settings_of
 from tierlog.client import Client, path
 
@@ -28,6 +30,10 @@ T = TypeVar("T")
 
 NOT_ARCHIVED = "check the bucket and the name; a topic is there once its first segment is archived"
 
+RECENT_MS = 3_600_000
+"""How long `status` tells that archiving works again."""
+LOOK_MS = 10_000
+"""How long a command waits for a bucket before it says that it does not answer."""
 LONG_S = 3600.0
 """How long a node may be silent while it reads a large object."""
 
@@ -47,6 +53,7 @@ def register(app: typer.Typer) -> None:
     archive.command("gc", help="Delete what the archive no longer needs. On a bucket alone, show it.")(gc)
     archive.command("restore", help="Bring topics back from the bucket to a node without them.")(restore)
     archive.command("pin", help="Hold a topic's retention while a job reads its archive.")(pin)
+    archive.command("pins", help="List the jobs that hold topics' retention.")(pins)
     app.add_typer(archive, name="archive")
 
 
@@ -60,19 +67,29 @@ def status(
     server: Server = DEFAULT_SERVER,
     json: Json = False,
 ) -> None:
+    """Ends with 1 while archiving fails: a script that looks at nothing else learns of it."""
+    state = {"works": True}
     if bucket is None:
         found = list(node_status(server, topics or ()))
+        with Client(server) as client:
+            state = client.get(path("archive"))
+            held_by = client.get(path("archive", "pins"))["pins"] if state["works"] else []
     else:
         found = run_async(bucket_status(bucket_settings(bucket, s3_endpoint), topics or ()))
+        held_by = run_async(bucket_pins(bucket_settings(bucket, s3_endpoint), topics or ()))
+    held_by = [each for each in held_by if not topics or each["topic"] in topics]
+    fails = not state["works"] or any(each["last_failure"] or each["held"] for each in found)
     if json:
-        output.print_json(found)
+        output.print_json(
+            [{**each, "pins": [pin for pin in held_by if pin["topic"] == each["topic"]]} for each in found]
+        )
     else:
-        _show(found)
-    if any(each["held"] for each in found):
+        _show_status(found, state, held_by)
+    if fails:
         raise typer.Exit(1)
 
 
-def _show(found: Sequence[dict[str, Any]]) -> None:
+def _show_status(found: Sequence[dict[str, Any]], state: dict[str, Any], held_by: Sequence[dict[str, Any]]) -> None:
     output.print_table(
         ("topic", "partition>", "local", "bucket", "both>", "backlog>", "local bytes>", "bucket bytes>", "segments>"),
         [
@@ -92,12 +109,19 @@ def _show(found: Sequence[dict[str, Any]]) -> None:
             for each in found
         ],
     )
+    for each in held_by:
+        print(f"{each['topic']}: held by {each['name']} until {show_time(each['expires_ms'])}")
+    if not state["works"]:
+        output.note(f"the bucket does not work: {state['failure']}")
     for each in found:
+        name = f"{each['topic']}-{each['partition']}"
         if each["last_failure"]:
-            output.note(f"{each['topic']}-{each['partition']}: archiving fails: {each['last_failure']}")
+            since = f" since {show_time(each['failing_since'])}" if each["failing_since"] else ""
+            output.note(f"{name}: archiving fails{since}: {each['last_failure']}")
+        elif each["recovered"] and each["recovered"] > time.time() * 1000 - RECENT_MS:
+            output.note(f"{name}: archiving works again since {show_time(each['recovered'])}")
         if each["held"]:
-            why = each["held"]["why"]
-            output.note(f"{each['topic']}-{each['partition']}: archiving waits for a damaged file: {why}")
+            output.note(f"{name}: archiving waits for a damaged file: {each['held']['why']}")
 
 
 def node_status(server: str, topics: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -121,7 +145,7 @@ async def bucket_status(settings: "Settings", topics: Sequence[str]) -> list[dic
 
     shown = []
     async with opened(settings) as store:
-        for topic in await _find(store, topics):
+        for topic in await find_archived(store, topics):
             for layout in topic.layouts:
                 snapshot = await load_newest(store, layout)
                 if snapshot is None:
@@ -205,7 +229,7 @@ async def _bucket_verification(settings: "Settings", topics: Sequence[str]) -> A
     from offloader.verify import verify as verify_bucket
 
     async with opened(settings) as store:
-        events = verify_bucket(store, await _find(store, topics))
+        events = verify_bucket(store, await find_archived(store, topics))
         async for line in verification_lines(await anext(events, None), events):
             yield line.model_dump()
 
@@ -274,7 +298,7 @@ async def _bucket_garbage(settings: "Settings", topics: Sequence[str], *, delete
     found: list[Garbage] = []
     async with opened(settings) as store:
         lives: dict[tuple[str, int], list[Any]] = {}
-        for topic in await _find(store, topics):
+        for topic in await find_archived(store, topics):
             for layout in topic.layouts:
                 lives.setdefault((topic.name, layout.partition), []).append(layout)
         with output.progress("look for garbage", len(lives)) as advance:
@@ -372,16 +396,20 @@ def bucket_settings(
 
 @asynccontextmanager
 async def opened(settings: "Settings") -> AsyncIterator["RetryingStore"]:
+    from cold_tier.layout import PROBES
     from cold_tier.objects.open import open_store
+    from tierlog.logging import configure_logging
 
+    configure_logging("error")  # The command tells of what fails, and standard output is for its result.
     store = open_store(settings.store)
     try:
+        await anext(aiter(store.within(LOOK_MS).list(PROBES)), None)
         yield store
     finally:
         await store.close()
 
 
-async def _find(store: "RetryingStore", topics: Sequence[str]) -> list["ArchivedTopic"]:
+async def find_archived(store: "RetryingStore", topics: Sequence[str]) -> list["ArchivedTopic"]:
     from cold_tier.inventory import find_topics
 
     found = await find_topics(store, topics[0] if len(topics) == 1 else None)

@@ -1,16 +1,22 @@
-"""`tierlog archive pin`: a job that reads a topic's archive for long holds its retention. `cold_tier.pins` says how."""
+"""`tierlog archive pin|pins`: jobs that read a topic's archive for long hold its retention (`cold_tier.pins`)."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hot_tier.errors import UnknownTopic
+from hot_tier.errors import TierlogError, UnknownTopic
 from tierlog.cli import output
-from tierlog.cli.options import Json, S3Endpoint, TopicName
+from tierlog.cli.options import DEFAULT_SERVER, Bucket, Json, S3Endpoint, Server, TopicName
 from tierlog.cli.times import parse_duration, show_time
+from tierlog.client import Client, path
 
 if TYPE_CHECKING:
     from tierlog.settings import Settings
+
+
+class NoSuchPin(TierlogError):
+    """Nothing holds the topic by this name."""
 
 
 def pin(
@@ -26,7 +32,7 @@ def pin(
 ) -> None:
     from tierlog.cli.archive import bucket_settings, run_async
 
-    hold_ms = 0 if release else parse_duration(hold)
+    hold_ms = None if release else parse_duration(hold)
     held = run_async(_pin(bucket_settings(bucket, s3_endpoint), topic, name, hold_ms))
     if json:
         output.print_json({"topic": topic, "pins": held})
@@ -36,8 +42,37 @@ def pin(
         print(f"held by {each['name']} until {show_time(each['expires_ms'])}")
 
 
-async def _pin(settings: "Settings", topic: str, name: str, hold_ms: int) -> list[dict[str, Any]]:
-    """Places the pin, or takes it away where `hold_ms` is 0; all that hold the topic then."""
+def pins(
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC", show_default=False, help="All if none is named.")
+    ] = None,
+    bucket: Bucket = None,
+    s3_endpoint: S3Endpoint = None,
+    server: Server = DEFAULT_SERVER,
+    json: Json = False,
+) -> None:
+    from tierlog.cli.archive import bucket_settings, run_async
+
+    if bucket is None:
+        with Client(server) as client:
+            asked: Sequence[str | None] = topics or [None]
+            answers = [client.get(path("archive", "pins"), topic=name) for name in asked]
+            held = [each for answer in answers for each in answer["pins"]]
+    else:
+        held = run_async(bucket_pins(bucket_settings(bucket, s3_endpoint), topics or ()))
+    if json:
+        output.print_json(held)
+    elif held:
+        output.print_table(
+            ("topic", "pin", "since", "until"),
+            [(each["topic"], each["name"], *map(show_time, (each["created_ms"], each["expires_ms"]))) for each in held],
+        )
+    else:
+        print("no pin holds")
+
+
+async def _pin(settings: "Settings", topic: str, name: str, hold_ms: int | None) -> list[dict[str, Any]]:
+    """Places the pin, or takes it away where `hold_ms` is None; all that hold the topic then."""
     from dataclasses import asdict
 
     from cold_tier import pins
@@ -50,10 +85,30 @@ async def _pin(settings: "Settings", topic: str, name: str, hold_ms: int) -> lis
         if not lives:
             raise UnknownTopic(f"the archive has no topic {topic!r}", where=store.url, hint=NOT_ARCHIVED)
         found: list[dict[str, Any]] = []
+        released = False
         for life in lives:
-            if hold_ms:
-                await pins.place(store, topic, life.id, name, now_ms(), hold_ms)
+            if hold_ms is None:
+                released |= await pins.release(store, topic, life.id, name)
             else:
-                await pins.release(store, topic, life.id, name)
+                await pins.place(store, topic, life.id, name, now_ms(), hold_ms)
             found += map(asdict, await pins.held(store, topic, life.id, now_ms()))
+        if hold_ms is None and not released:
+            names = ", ".join(each["name"] for each in found) or "none"
+            raise NoSuchPin(f"no pin {name!r} holds {topic}", where=store.url, hint=f"those that do: {names}")
         return found
+
+
+async def bucket_pins(settings: "Settings", topics: Sequence[str]) -> list[dict[str, Any]]:
+    """As the HTTP API shows them."""
+    from dataclasses import asdict
+
+    from cold_tier import pins
+    from tierlog.broker import now_ms
+    from tierlog.cli.archive import find_archived, opened
+
+    async with opened(settings) as store:
+        return [
+            {"topic": life.name, "id": str(life.id), **asdict(each)}
+            for life in await find_archived(store, topics)
+            for each in await pins.held(store, life.name, life.id, now_ms())
+        ]

@@ -39,7 +39,7 @@ from hot_tier.errors import (
     UnknownTopicId,
 )
 from hot_tier.ids import LeaderEpoch, NodeId, Offset, TopicId
-from hot_tier.replication.following import FetchAnswer, FetchFrom
+from hot_tier.replication.following import NOT_TOLD, FetchAnswer, FetchFrom
 from hot_tier.replication.link import LinkListener, PartitionKey
 from hot_tier.replication.settings import ReplicationSettings
 
@@ -223,13 +223,14 @@ def _answers(response: FetchResponse) -> Iterator[tuple[PartitionKey, FetchAnswe
 
 
 def _answer(data: PartitionData) -> FetchAnswer:
-    diverging = data.diverging_epoch
+    diverging, compacted = data.diverging_epoch, data.snapshot_id
     return FetchAnswer(
         _error(data.error_code) if data.error_code else None,
         cast("memoryview | bytes", data.records or b""),
         Offset(data.high_watermark),
         Offset(data.log_start_offset),
         (LeaderEpoch(diverging.epoch), Offset(diverging.end_offset)) if diverging is not None else None,
+        Offset(compacted.end_offset) if compacted is not None else NOT_TOLD,
     )
 
 

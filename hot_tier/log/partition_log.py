@@ -103,14 +103,17 @@ class PartitionLog(StoredLog):
         self.log_end_offset = end_offset = Offset(last_offset + 1)
         return Appended(base_offset, end_offset, append_time, False)
 
-    def append_replica(self, batches: memoryview, leader_epoch: int, now_ms: int) -> None:
-        """As follower: takes the leader's whole batches as they are. Offsets go on from the log end or leave a gap.
+    def append_replica(self, batches: memoryview, leader_epoch: int, now_ms: int, gaps_below: int = 0) -> None:
+        """As follower: takes the leader's whole batches as they are. Offsets go on from the log end without a gap, but
+        for those that compaction has left at the leader, which lie below `gaps_below`.
 
         Each batch is checked before it is written; those before a bad one are kept.
         """
         for position, header in list(iter_headers(batches)):
             check_crc(batches, header, position)
-            if header.base_offset < self.log_end_offset or header.last_offset_delta < 0:
+            if not self.log_end_offset <= header.base_offset <= max(self.log_end_offset, gaps_below) or (
+                header.last_offset_delta < 0
+            ):
                 raise CorruptBatch(
                     f"the leader sent offset {header.base_offset}, the log goes on at {self.log_end_offset}",
                     where=str(self.tp),
@@ -201,6 +204,17 @@ class PartitionLog(StoredLog):
             start=self.local_log_start_offset,
             end=self.log_end_offset,
         )
+
+    def gaps_below(self, slice_: FileSlice) -> int:
+        """Up to where batches may be missing between `slice_.offset` and the end of the slice, because compaction took
+        them; 0: nowhere."""
+        end = 0
+        segment: Segment | None = self._segments.holding(slice_.offset)
+        while segment is not None and segment.base_offset <= slice_.segment.base_offset:
+            if not segment.dense:
+                end = segment.end_offset
+            segment = self._segments.after(segment)
+        return end
 
     def read_now(self, slice_: FileSlice) -> memoryview | None:
         """The bytes, if the page cache has them and they have been checked; None means: use `read`."""

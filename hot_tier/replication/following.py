@@ -44,6 +44,8 @@ class FetchAnswer:
     log_start_offset: Offset = NOT_TOLD
     """The leader's; -1 when it was not told. An answer OffsetOutOfRange must tell it."""
     diverging: tuple[LeaderEpoch, Offset] | None = None
+    gaps_below: Offset = NOT_TOLD
+    """Batches may be missing up to here, because compaction took them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Append:
     records: bytes | memoryview
     high_watermark: Offset
     log_start_offset: Offset
+    gaps_below: Offset = NOT_TOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ def decide(view: LogView, answer: FetchAnswer) -> Decision:
             return TryAgain(str(error))
     if answer.diverging is not None:
         return _cut(view, *answer.diverging)
-    return Append(answer.records, answer.high_watermark, answer.log_start_offset)
+    return Append(answer.records, answer.high_watermark, answer.log_start_offset, answer.gaps_below)
 
 
 def _out_of_range(view: LogView, leader_start: Offset) -> Decision:

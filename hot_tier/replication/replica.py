@@ -115,10 +115,10 @@ class Replica(ReadablePartition):
             self._begin_anew(Offset(0), now_ms)
             self.in_doubt = False
         match decide(log, answer):
-            case Append(records, high_watermark, log_start_offset):
+            case Append(records, high_watermark, log_start_offset, gaps_below):
                 if records:
                     try:
-                        log.append_replica(memoryview(records), self.leader_epoch, now_ms)
+                        log.append_replica(memoryview(records), self.leader_epoch, now_ms, gaps_below)
                     finally:
                         # Also what came before a bad batch: not synced, the position would never be told again.
                         if self._flush_before_ack:

@@ -30,10 +30,12 @@ from gateway.kafka.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     PartitionData,
+    SnapshotId,
 )
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.errors import InvalidRequest, NotLeader, OffsetArchived, OffsetOutOfRange, TierlogError
 from hot_tier.ids import NodeId, Offset
+from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.reading import FileSlice
 from hot_tier.replication.partition import Partition, steady_ms
 
@@ -349,7 +351,10 @@ class ReplicaSession:
             return None, None
         followed.offset = None
         answer.records = log.read_now(found)
-        return answer, (found if answer.records is None else None)
+        if answer.records is None:
+            return answer, found
+        _tell_gaps(answer, log, found)
+        return answer, None
 
     async def _when_read(
         self, response: FetchResponse, away: list[tuple[Followed, PartitionData, FileSlice]]
@@ -359,12 +364,14 @@ class ReplicaSession:
             *(followed.partition.log.read(found) for followed, _, found in away if followed.partition is not None),
             return_exceptions=True,
         )
-        for (followed, answer, _), read in zip(away, reads, strict=True):
+        for (followed, answer, found), read in zip(away, reads, strict=True):
             if isinstance(read, BaseException):
                 failed = self._error(followed, read)
                 answer.error_code, answer.records = failed.error_code, b""
             else:
                 answer.records = read
+                if followed.partition is not None:
+                    _tell_gaps(answer, followed.partition.log, found)
         return response
 
     def _error(self, followed: Followed, error: BaseException) -> PartitionData:
@@ -387,6 +394,14 @@ def _check_offset(partition: Partition, offset: int) -> None:
         )
     if not log.local_log_start_offset <= offset <= log.log_end_offset:
         raise OffsetOutOfRange(f"offset {offset} is not there", where=str(partition.tp))
+
+
+def _tell_gaps(answer: PartitionData, log: PartitionLog, found: FileSlice) -> None:
+    """Where offsets may be missing. Everywhere else a follower takes a gap for damage. What was compacted is in the
+    place of Kafka's snapshot, which stands for records too."""
+    end = log.gaps_below(found)
+    if end:
+        answer.snapshot_id = SnapshotId(end)
 
 
 def _state(partition: Partition, index: int) -> PartitionData:

@@ -177,8 +177,11 @@ def test_a_replica_takes_batches_as_they_are(tmp_path: Path) -> None:
     flipped[-1] ^= 1
     with pytest.raises(CorruptBatch):
         replica.append_replica(memoryview(flipped), 2, NOW)
+    for gaps_below in (0, 11, 99):
+        with pytest.raises(CorruptBatch):
+            replica.append_replica(memoryview(later), 2, NOW, gaps_below)
     assert replica.log_end_offset == 10
-    replica.append_replica(memoryview(later), 2, NOW)
+    replica.append_replica(memoryview(later), 2, NOW, 100)
     assert replica.log_end_offset == 101
     assert read_header(read_bytes(replica, 50)).base_offset == 100
     replica, recovered = reopen_after_kill(replica)

@@ -88,8 +88,8 @@ def test_without_sync_a_position_is_told_when_it_is_written(unsynced: Harness) -
 
 @pytest.mark.parametrize(
     "bad",
-    [broken(batch(1)), batch(1, epoch=EPOCH + 1), batch(0)],
-    ids=["damaged on the way", "of an epoch that the leader is not in", "of an offset that is taken"],
+    [broken(batch(1)), batch(1, epoch=EPOCH + 1), batch(0), batch(2)],
+    ids=["damaged on the way", "of an epoch that the leader is not in", "of an offset that is taken", "after a gap"],
 )
 def test_what_comes_before_a_bad_batch_is_kept_and_synced_and_asked_on_from(synced: Harness, bad: bytes) -> None:
     assert synced.take(batch(0), bad) is Next.LATER
@@ -98,6 +98,13 @@ def test_what_comes_before_a_bad_batch_is_kept_and_synced_and_asked_on_from(sync
     synced.log.flush()
     assert synced.told == [1]
     assert synced.take(batch(1)) is Next.ASK
+
+
+def test_a_gap_is_taken_where_the_leader_says_that_compaction_left_it(unsynced: Harness) -> None:
+    records = batch(0) + batch(5) + batch(9)
+    answer = FetchAnswer(records=records, high_watermark=Offset(0), log_start_offset=Offset(0), gaps_below=Offset(8))
+    assert unsynced.replica.take(answer, NOW_MS) is Next.LATER
+    assert unsynced.log.log_end_offset == 6
 
 
 def test_the_high_watermark_is_what_leaders_said_as_far_as_the_log_goes(unsynced: Harness) -> None:

@@ -6,6 +6,7 @@ A JVM starts in about a second, so each test walks one topic through several too
 import json
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,6 +22,8 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
 not_kafka = pytest.mark.skipif(TARGET == "kafka", reason="Kafka serves all of this")
 
 Run = Callable[..., str]
+
+SESSION_TIMEOUT = ("--add-config", "consumer.session.timeout.ms=50000")
 
 
 @pytest.fixture
@@ -145,6 +148,20 @@ def test_advertised_versions_suit_the_java_client(run: Run):
     for api in ("Produce", "Fetch", "Metadata", "JoinGroup", "OffsetCommit", "CreateTopics", "InitProducerId"):
         (line,) = [line for line in out.splitlines() if line.strip().startswith(f"{api}(")]
         assert "usable:" in line, line
+
+
+@not_kafka
+def test_tools_that_look_at_the_cluster(run: Run, topic: str):
+    run("kafka-configs", "--alter", *("--entity-type", "groups", "--entity-name", topic), *SESSION_TIMEOUT)
+    with ThreadPoolExecutor() as pool:
+        features = pool.submit(run, "kafka-features", "describe")
+        quorum = pool.submit(run, "kafka-metadata-quorum", "describe", "--status", fails=True)
+        transactions = pool.submit(run, "kafka-transactions", "list")
+        groups = pool.submit(run, "kafka-configs", "--describe", "--entity-type", "groups")
+    assert re.search(r"Feature: group.version\s+SupportedMinVersion: 0\s+SupportedMaxVersion: 0", features.result())
+    assert "there is no quorum of brokers" in quorum.result()
+    assert transactions.result().split() == ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
+    assert f"configs for group {topic}" in groups.result() and "session.timeout.ms=50000" in groups.result()
 
 
 @not_kafka

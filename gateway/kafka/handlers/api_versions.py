@@ -6,8 +6,17 @@ from typing import Final
 
 from gateway.kafka.errors import ErrorCode
 from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.handlers.features import FEATURES
 from gateway.kafka.protocol.api_keys import ApiKey
-from gateway.kafka.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from gateway.kafka.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SupportedFeatureKey,
+)
+
+FEATURES_SINCE: Final = 4
+"""Before, Java clients take a level of 0 for an error."""
 
 NAMED_SINCE: Final = 3
 SOFTWARE: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -22,7 +31,10 @@ def handler(handlers: Mapping[ApiKey, Handler]) -> Handler:
             SOFTWARE.fullmatch(request.client_software_name) and SOFTWARE.fullmatch(request.client_software_version)
         ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        return ApiVersionsResponse(api_keys=_ranges(handlers))
+        response = ApiVersionsResponse(api_keys=_ranges(handlers))
+        if context.api_version >= FEATURES_SINCE:
+            response.supported_features = [SupportedFeatureKey(name, 0, 0) for name in FEATURES]
+        return response
 
     return Handler(0, 4, handle)
 

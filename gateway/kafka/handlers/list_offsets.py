@@ -1,7 +1,8 @@
 """ListOffsets: which offset a partition begins or ends with, or has at a time.
 
 The special timestamps: −1 latest, −2 earliest, −3 the record with the greatest timestamp, −4 the earliest on local
-disk, −5 the latest in the archive. Latest means the latest that the asker may read.
+disk, −5 the latest in the archive, −6 the earliest that is still to be archived. Latest means the latest that the asker
+may read.
 """
 
 import asyncio
@@ -28,7 +29,15 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
-SINCE_VERSION: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+EARLIEST_PENDING: Final = -6
+SINCE_VERSION: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING: 11,
+}
 
 Answer = ListOffsetsPartitionResponse
 
@@ -82,6 +91,10 @@ def _known(partition: Partition, timestamp: int, isolation: int, answer: Answer,
     elif timestamp == LATEST_TIERED:
         answer.offset = context.node.reader.archived_end(partition) - 1
         answer.leader_epoch = log.epochs.epoch_at(answer.offset)
+    elif timestamp == EARLIEST_PENDING:
+        if log.config.remote_storage_enable:
+            answer.offset = max(context.node.reader.archived_end(partition), log.local_log_start_offset)
+            answer.leader_epoch = log.epochs.epoch_at(answer.offset)
     else:
         return False
     return True
@@ -109,4 +122,4 @@ async def _search(
         answer.error_code = error_code(error)
 
 
-HANDLERS = {ApiKey.LIST_OFFSETS: Handler(1, 9, handle)}
+HANDLERS = {ApiKey.LIST_OFFSETS: Handler(1, 11, handle)}

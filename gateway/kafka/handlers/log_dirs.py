@@ -1,12 +1,21 @@
-"""DescribeLogDirs: how many bytes each partition takes on this broker's disk, and how much room is left."""
+"""DescribeLogDirs: how many bytes each partition takes on this broker's disk, and how much room is left.
+
+AlterReplicaLogDirs: a broker has one directory, and to move a replica there is nothing to do; no other is known.
+"""
 
 import os
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from gateway.kafka.errors import ErrorCode
+from gateway.kafka.errors import ErrorCode, error_code
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
+from gateway.kafka.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
 from gateway.kafka.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -55,4 +64,34 @@ def _topics(asked: Mapping[str, Iterable[int]], node: Node) -> list[DescribeLogD
     return topics
 
 
-HANDLERS: Final[Mapping[int, Handler]] = {ApiKey.DESCRIBE_LOG_DIRS: Handler(1, 4, handle)}
+def alter(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
+    node = context.node
+    answers: dict[str, dict[int, int]] = {}
+    for directory in request.dirs:
+        known = directory.path == node.logs.disk.data_dir
+        for topic in directory.topics:
+            answered = answers.setdefault(topic.name, {})
+            for index in topic.partitions:
+                answered[index] = _stays(topic.name, index, node) if known else ErrorCode.LOG_DIR_NOT_FOUND
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                name, [AlterReplicaLogDirPartitionResult(index, code) for index, code in answered.items()]
+            )
+            for name, answered in answers.items()
+        ]
+    )
+
+
+def _stays(topic: str, index: int, node: Node) -> int:
+    try:
+        state = node.image.partition_state(TopicPartition(topic, PartitionId(index)))
+    except TierlogError as error:
+        return error_code(error)
+    return ErrorCode.NONE if node.node_id in state.replicas else ErrorCode.REPLICA_NOT_AVAILABLE
+
+
+HANDLERS: Final[Mapping[int, Handler]] = {
+    ApiKey.DESCRIBE_LOG_DIRS: Handler(1, 4, handle),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Handler(1, 2, alter),
+}

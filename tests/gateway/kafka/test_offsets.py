@@ -51,7 +51,7 @@ async def test_begin_end_and_times(topic):
         batch(b"d", timestamp=TIME_MS + 500),
     )
     async with topic.connect() as wire:
-        for version in range(1, 10):
+        for version in range(1, 12):
             epoch = 0 if version >= 4 else -1
             assert await offset_at(wire, -1, version) == (0, 4, -1, epoch)
             assert await offset_at(wire, -2, version) == (0, 0, -1, epoch)
@@ -63,6 +63,7 @@ async def test_begin_end_and_times(topic):
         assert await offset_at(wire, -3) == (0, 2, TIME_MS + 1000, 0)
         assert await offset_at(wire, -4) == (0, 0, -1, 0)
         assert await offset_at(wire, -5) == (0, -1, -1, -1)
+        assert await offset_at(wire, -6, 11) == (0, -1, -1, -1), "nothing is to be archived"
         assert await offset_at(wire, -1, isolation=1) == (0, 4, -1, 0)
 
 
@@ -80,7 +81,7 @@ async def test_what_cannot_be_asked(topic):
         assert (await offset_at(wire, -1, partition=5))[:2] == (unknown, -1)
         assert (await offset_at(wire, -1, topic="nowhere"))[:2] == (unknown, -1)
         assert (await offset_at(wire, -1, epoch=7))[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
-        for timestamp, version in ((-3, 6), (-4, 7), (-5, 8), (-6, 9), (-100, 9)):
+        for timestamp, version in ((-3, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11), (-100, 9)):
             assert (await offset_at(wire, timestamp, version))[:2] == (ErrorCode.UNSUPPORTED_VERSION, -1)
 
 

@@ -1,0 +1,28 @@
+"""DescribeUserScramCredentials: no passwords are kept, so that nobody is found."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.kafka.errors import ErrorCode
+from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.protocol.api_keys import ApiKey
+from gateway.kafka.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+
+def handle(
+    request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    names = dict.fromkeys(user.name for user in request.users or ())
+    return DescribeUserScramCredentialsResponse(
+        results=[
+            DescribeUserScramCredentialsResult(name, ErrorCode.RESOURCE_NOT_FOUND, "no passwords are kept")
+            for name in names
+        ]
+    )
+
+
+HANDLERS: Final[Mapping[int, Handler]] = {ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Handler(0, 0, handle)}

@@ -9,24 +9,25 @@ from typing import Any
 
 import orjson
 
+from gateway.http.message_codec import new_message
 from gateway.http.operation import Call
 from gateway.http.problems import Problem, from_document
 from gateway.http.producer import Stored
-from gateway.http.schemas import NewMessages
 from gateway.off_loop import off_loop
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.errors import TierlogError
+from hot_tier.record.records import NewRecord
 
 _OPENING, _CLOSING = b'{"messages":[', b"]}"
 
 
-async def forward_batch(call: Call, leader: BrokerInfo, chosen: Sequence[tuple[int, int]], outcomes: list[Any]) -> None:
-    """Send the messages at these (index, partition) to their leader. `outcomes` gets what became of each, by index."""
-    asked = call.body
-    assert isinstance(asked, NewMessages)
+async def forward_batch(
+    call: Call, leader: BrokerInfo, chosen: Sequence[tuple[int, int, NewRecord]], outcomes: list[Any]
+) -> None:
+    """Send these (index, partition, record) to their leader. `outcomes` gets what became of each, by index."""
     peers, limit = call.api.peers, call.api.settings.max_batch_bytes
     peers.forwarded += 1
-    requests = await off_loop(len(chosen), _requests, asked, chosen, limit)
+    requests = await off_loop(len(chosen), _requests, chosen, limit)
     headers = [("X-Client-Id", call.values["X-Client-Id"])]
     refused: Problem | TierlogError | None = None
     for indexes, body in requests:
@@ -43,13 +44,12 @@ async def forward_batch(call: Call, leader: BrokerInfo, chosen: Sequence[tuple[i
             outcomes[index] = refused
 
 
-def _requests(asked: NewMessages, chosen: Sequence[tuple[int, int]], limit: int) -> list[tuple[list[int], bytes]]:
+def _requests(chosen: Sequence[tuple[int, int, NewRecord]], limit: int) -> list[tuple[list[int], bytes]]:
     """Bodies within the limit of a request, each with the indexes of its messages."""
     requests: list[tuple[list[int], list[bytes]]] = []
     size = limit + 1
-    for index, partition in chosen:
-        message = asked.messages[index]
-        piece = orjson.dumps({**message.model_dump(exclude_defaults=True), "partition": partition})
+    for index, partition, record in chosen:
+        piece = orjson.dumps(new_message(partition, record))
         if size + len(piece) + 1 > limit:
             requests.append(([], []))
             size = len(_OPENING) + len(_CLOSING)

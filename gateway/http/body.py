@@ -20,11 +20,11 @@ class BodyReader:
 
     def __init__(self, timeout_ms: int, max_buffered_bytes: int) -> None:
         self.timeout_s = timeout_ms / 1000
-        self._budget = Budget("request bodies", max_buffered_bytes)
+        self.budget = Budget("request bodies", max_buffered_bytes)
 
     @property
     def buffered_bytes(self) -> int:
-        return self._budget.used
+        return self.budget.used
 
     def check_announced(self, request: web.Request, limit: int) -> None:
         announced = request.content_length
@@ -36,7 +36,7 @@ class BodyReader:
         self.check_announced(request, limit)
         if not request.body_exists:
             return b""
-        content, budget, address = request.content, self._budget, address_of(request)
+        content, budget, address = request.content, self.budget, address_of(request)
         body = b""
         chunks: list[bytes] = []
         size = counted = 0
@@ -62,7 +62,7 @@ class BodyReader:
             budget.give_back(address, counted)
 
     def release(self, request: web.Request, size: int) -> None:
-        self._budget.give_back(address_of(request), size)
+        self.budget.give_back(address_of(request), size)
 
     def _too_large(self, limit: int) -> Problem:
         return Problem(BODY_TOO_LARGE, f"the body is longer than {limit} bytes", extra={"max_bytes": limit}, close=True)

@@ -27,8 +27,12 @@ class Budget:
         self._by_address: Counter[str] = Counter()
         self._freed = asyncio.Event()
 
+    @property
+    def most_for_one(self) -> int:
+        return self.max_bytes // SHARE
+
     def take(self, address: str, size: int) -> bool:
-        if self.used + size > self.max_bytes or self._by_address[address] + size > self.max_bytes // SHARE:
+        if self.used + size > self.max_bytes or self._by_address[address] + size > self.most_for_one:
             return False
         self.used += size
         self._by_address[address] += size

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from gateway.off_loop import off_loop
 from gateway.record_stream import records_of
 from hot_tier.record.columns import HEADERS_TYPE, RecordColumns
-from hot_tier.record.records import Record
+from hot_tier.record.records import NewRecord, Record
 
 _COLUMNS: "Final[list[pa.Field[Any]]]" = [
     pa.field("offset", pa.int64(), nullable=False),
@@ -41,6 +41,16 @@ def message(record: Record) -> dict[str, Any]:
     shown["value"] = None if value is None else b64encode(value).decode()
     shown["timestamp"] = record.timestamp
     shown["headers"] = [_header(name, content) for name, content in record.headers]
+    return shown
+
+
+def new_message(partition: int, record: NewRecord) -> dict[str, Any]:
+    """As `schemas.NewMessage`, to be sent to another broker."""
+    shown: dict[str, Any] = {"partition": partition, "timestamp": record.timestamp}
+    _show(shown, "key", record.key)
+    _show(shown, "value", record.value)
+    if record.headers:
+        shown["headers"] = [_header(name or "", content) for name, content in record.headers]
     return shown
 
 

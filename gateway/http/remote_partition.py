@@ -4,12 +4,13 @@ For what is seldom: copies of dead-lettered records, which lie at a partition of
 headers no header of a request between brokers could carry.
 """
 
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
 
 import orjson
 
+from gateway.http.message_codec import new_message
 from gateway.http.peers import Peers
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.errors import NotEnoughReplicas, NotLeader
@@ -48,24 +49,11 @@ class RemotePartition:
 
     async def send(self, record: NewRecord, headers: Iterable[tuple[str, str]] = ()) -> dict[str, Any]:
         """What the leader says of it, once every in-sync replica has it."""
-        message = {
-            "partition": self.tp.partition,
-            "timestamp": record.timestamp,
-            **_bytes("key", record.key),
-            **_bytes("value", record.value),
-            "headers": [{"key": name or "", **_bytes("value", value)} for name, value in record.headers],
-        }
-        data = orjson.dumps({"messages": [message]})
+        data = orjson.dumps({"messages": [new_message(self.tp.partition, record)]})
         path = f"/api/v1/topics/{self.tp.topic}/messages/batch"
         told = await self._peers.ask(self._leader, "POST", path, headers=headers, data=data)
         stored: dict[str, Any] = told["results"][0]
         return stored
-
-
-def _bytes(name: str, value: bytes | None) -> dict[str, Any]:
-    if value is None:
-        return {name: None}
-    return {name: b64encode(value).decode(), f"{name}_encoding": "base64"}
 
 
 def _record(message: dict[str, Any]) -> Record:

@@ -48,6 +48,9 @@ ResetTarget = Annotated[
 Reason = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 BASE64_PATTERN: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 Encoding = Literal["text", "base64"]
+MAX_MESSAGES: Final = 100_000
+MAX_HEADERS: Final = 1_000
+"""Of one message."""
 
 
 class Request(BaseModel):
@@ -81,7 +84,7 @@ class NewMessage(Request):
     key_encoding: Encoding = "text"
     value: str | None = Field(default=None, description="Null or missing: a tombstone.")
     value_encoding: Encoding = "text"
-    headers: list[NewHeader] = Field(default_factory=list, max_length=1000)
+    headers: list[NewHeader] = Field(default_factory=list, max_length=MAX_HEADERS)
     partition: PartitionNumber | None = Field(
         default=None, description="Without it the key decides, and without a key messages are spread evenly."
     )
@@ -89,7 +92,7 @@ class NewMessage(Request):
 
 
 class NewMessages(Request):
-    messages: list[NewMessage] = Field(min_length=1, max_length=100_000)
+    messages: list[NewMessage] = Field(min_length=1, max_length=MAX_MESSAGES)
 
 
 class Stored(Reply):

@@ -5,7 +5,6 @@ type: many messages have an address of their own.
 """
 
 import asyncio
-from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -14,14 +13,16 @@ from aiohttp import web
 
 from gateway.http.api import Api
 from gateway.http.batch_forwarding import forward_batch
+from gateway.http.budget import Lease
 from gateway.http.forwarding import relay
+from gateway.http.message_batch import Batch, Messages
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, RawBody
 from gateway.http.parameters import CLIENT_ID, INT32_MAX, TOPIC, Parameter, integer_schema, whole_number
 from gateway.http.partitioner import partition_for_key
-from gateway.http.problems import BAD_DOCUMENT, Problem, as_problem, document
+from gateway.http.problems import Problem, as_problem, document
 from gateway.http.producer import Outcome, Stored
 from gateway.http.remote_partition import RemotePartition
-from gateway.http.schemas import BatchResults, NewHeader, NewMessage, NewMessages
+from gateway.http.schemas import BatchResults, NewMessages
 from gateway.http.schemas import Stored as StoredDocument
 from gateway.off_loop import off_loop
 from hot_tier.cluster.model import BrokerInfo, Topic
@@ -30,6 +31,7 @@ from hot_tier.ids import NodeId, PartitionId, TopicPartition
 from hot_tier.record.records import NewRecord
 
 RECORD_HEADER_PREFIX: Final = b"x-header-"
+RESULTS_AT_ONCE: Final = 1_000
 
 KEY: Final = Parameter(
     "X-Partition-Key",
@@ -71,16 +73,18 @@ async def post_message(call: Call) -> web.StreamResponse:
 
 
 async def post_messages(call: Call) -> web.StreamResponse:
-    api, asked = call.api, call.body
-    assert isinstance(asked, NewMessages)
+    with Lease(call.api.bodies.budget, call.request) as lease:
+        await lease.hold(min(call.body.cost_bytes, call.api.bodies.budget.most_for_one // 2))
+        return await _store(call, call.body)
+
+
+async def _store(call: Call, batch: Batch) -> web.StreamResponse:
+    api = call.api
     topic = _writable_topic(api, call.values["topic"])
-    placed = await off_loop(len(asked.messages), _place, asked.messages, topic, api.node.clock())
-    records = [record for _, record in placed]
-    by_partition: dict[int, list[int]] = {}
-    for index, (partition, _) in enumerate(placed):
-        if partition is None:
-            partition = api.producer.choose_partition(topic, None)
-        by_partition.setdefault(partition, []).append(index)
+    messages = await batch.read(api.node.clock())
+    records = messages.records
+    keyless = api.producer.choose_partition(topic, None)
+    by_partition = await off_loop(len(records), _by_partition, messages, topic, keyless)
     outcomes: list[Any] = [None] * len(records)
 
     async def send_here(partition: int, indexes: list[int]) -> None:
@@ -96,7 +100,10 @@ async def post_messages(call: Call) -> web.StreamResponse:
         *(send_here(partition, by_partition[partition]) for partition in here),
         *(
             forward_batch(
-                call, leader, [(index, number) for number in numbers for index in by_partition[number]], outcomes
+                call,
+                leader,
+                [(index, number, records[index]) for number in numbers for index in by_partition[number]],
+                outcomes,
             )
             for leader, numbers in elsewhere
         ),
@@ -131,18 +138,19 @@ def _by_leader(
     return here, list(elsewhere.values())
 
 
-def _place(messages: Sequence[NewMessage], topic: Topic, now_ms: int) -> list[tuple[int | None, NewRecord]]:
-    """The records, each with the partition that the request or the key names."""
-    placed = []
-    for index, message in enumerate(messages):
-        record = _record(message, index, now_ms)
-        partition = message.partition
+def _by_partition(messages: Messages, topic: Topic, keyless: int) -> dict[int, list[int]]:
+    """The messages' indexes, by the partition that the request or the key names; those without, from `keyless` on."""
+    found: dict[int, list[int]] = {}
+    for index, (record, partition) in enumerate(zip(messages.records, messages.partitions, strict=True)):
         if partition is not None:
             _check_partition(topic, partition)
         elif record.key is not None:
             partition = partition_for_key(record.key, topic.partitions)
-        placed.append((partition, record))
-    return placed
+        else:
+            partition = keyless
+            keyless = (keyless + 1) % topic.partitions
+        found.setdefault(partition, []).append(index)
+    return found
 
 
 def _refusal(outcome: Problem | TierlogError, instance: str) -> dict[str, Any]:
@@ -150,11 +158,15 @@ def _refusal(outcome: Problem | TierlogError, instance: str) -> dict[str, Any]:
 
 
 def _results(topic: Topic, outcomes: Sequence[Outcome | Problem], instance: str) -> bytes:
-    results = [
-        _stored(topic, outcome) if isinstance(outcome, Stored) else {"error": _refusal(outcome, instance)}
-        for outcome in outcomes
-    ]
-    return orjson.dumps({"results": results})
+    """Written some at a time: orjson keeps the interpreter to itself until it is done."""
+    parts = []
+    for start in range(0, len(outcomes), RESULTS_AT_ONCE):
+        results = [
+            _stored(topic, outcome) if isinstance(outcome, Stored) else {"error": _refusal(outcome, instance)}
+            for outcome in outcomes[start : start + RESULTS_AT_ONCE]
+        ]
+        parts.append(orjson.dumps(results)[1:-1])
+    return b'{"results":[%b]}' % b",".join(parts)
 
 
 def _stored(topic: Topic, stored: Stored) -> dict[str, Any]:
@@ -198,35 +210,6 @@ def _record_headers(request: web.Request) -> tuple[tuple[str, bytes], ...]:
     )
 
 
-def _record(message: NewMessage, index: int, now_ms: int) -> NewRecord:
-    key, value, headers = message.key, message.value, message.headers
-    try:
-        return NewRecord(
-            now_ms if message.timestamp is None else message.timestamp,
-            None if key is None else key.encode() if message.key_encoding == "text" else _base64(key),
-            None if value is None else value.encode() if message.value_encoding == "text" else _base64(value),
-            tuple((header.key, _header_value(header)) for header in headers) if headers else (),
-        )
-    except ValueError:
-        place = f"/messages/{index}"
-        raise Problem(
-            BAD_DOCUMENT,
-            f"{place}: what is announced as base64 is not",
-            hint="Send standard base64 with padding, or leave the encoding out to send text.",
-            extra={"errors": [{"pointer": place, "detail": "not base64"}]},
-        ) from None
-
-
-def _base64(text: str) -> bytes:
-    return b64decode(text, validate=True)
-
-
-def _header_value(header: NewHeader) -> bytes | None:
-    if header.value is None:
-        return None
-    return header.value.encode() if header.value_encoding == "text" else _base64(header.value)
-
-
 async def _pause(api: Api, client_id: str, nbytes: int) -> None:
     """Over its quota, a client gets its answer later: it is what slows down one that waits for answers."""
     throttle_ms = api.node.quotas.charge(client_id, "produce", nbytes, api.node.clock())
@@ -257,7 +240,7 @@ OPERATIONS: Final = (
         summary="Produce many messages",
         handler=post_messages,
         parameters=(TOPIC, CLIENT_ID),
-        body=Document(NewMessages, limit="max_batch_bytes"),
+        body=Document(NewMessages, "max_batch_bytes", Batch),
         answers={
             200: Answer("All are stored; one result per message, in their order.", {JSON: BatchResults}),
             207: Answer("Some are not stored; their results have an `error`.", {JSON: BatchResults}),

@@ -6,10 +6,10 @@ import jsonschema_rs
 import pytest
 from pydantic import BaseModel
 
+from gateway.http.message_batch import _record
 from gateway.http.operation import read_document
 from gateway.http.problems import Problem
 from gateway.http.schemas import NewCommit, NewMessages, NewTopic, OffsetReset, TopicChange
-from gateway.http.write_routes import _record
 from hot_tier.log.config import MAX_INT, MAX_LONG, TOPIC_SETTINGS, TopicConfig
 
 

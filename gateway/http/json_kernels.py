@@ -1,0 +1,80 @@
+"""The compiled walk over a long JSON array. It releases the GIL, allocates nothing and never raises.
+
+It has one signature and is compiled, or loaded from numba's cache, when this module is imported.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numba
+from numba import types
+
+UNCLOSED: Final = -1
+TOO_MANY_ELEMENTS: Final = -2
+TOO_MANY_VALUES: Final = -3
+
+_BYTES: Final = types.Array(types.uint8, 1, "C", readonly=True)
+_INT: Final = types.int64
+_TWO: Final = types.UniTuple(_INT, 2)  # type: ignore[no-untyped-call]
+
+
+def _kernel(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    def decorate(function: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(signature, nogil=True, cache=True)(function)
+        except RuntimeError as error:
+            if "cannot cache" not in str(error):
+                raise
+            # No directory for the cache can be written: compile at every start.
+            return numba.njit(signature, nogil=True)(function)
+
+    return decorate
+
+
+@_kernel(_TWO(_BYTES, _INT, _INT, _INT, _INT, _INT, types.int64[:, ::1]))
+def cut_array(data, start, most_elements, most_values, piece_bytes, piece_values, pieces):  # type: ignore[no-untyped-def]
+    """Cuts the array that begins before `start` between its elements, into pieces of about so many bytes or values.
+
+    Returns (pieces, where the array's closing bracket is); below zero: what is wrong, and at which element. A row of
+    `pieces` is (start, end, elements, values). Whether this is JSON is for the parser of the pieces: the whole is an
+    array if, and only if, each piece in brackets is one.
+    """
+    count = elements = values = 0
+    piece_start, piece_first, values_before = start, 0, 0
+    depth = 0
+    in_string = False
+    at = start
+    while at < len(data):
+        byte = data[at]
+        if in_string:
+            if byte == 0x5C:  # a backslash: whatever follows is part of the string
+                at += 1
+            elif byte == 0x22:
+                in_string = False
+        elif byte == 0x22:
+            in_string = True
+        elif byte == 0x5B or byte == 0x7B:
+            depth += 1
+            values += 1
+        elif byte == 0x5D or byte == 0x7D:
+            if depth == 0:
+                pieces[count, 0], pieces[count, 1] = piece_start, at
+                pieces[count, 2], pieces[count, 3] = elements + 1 - piece_first, values
+                return count + 1, at
+            depth -= 1
+        elif byte == 0x2C:
+            values += 1
+            if depth == 0:
+                elements += 1
+                if elements >= most_elements:
+                    return TOO_MANY_ELEMENTS, elements
+                values_before = values
+                if at - piece_start >= piece_bytes or values >= piece_values:
+                    pieces[count, 0], pieces[count, 1] = piece_start, at
+                    pieces[count, 2], pieces[count, 3] = elements - piece_first, values
+                    count += 1
+                    piece_start, piece_first, values, values_before = at + 1, elements, 0, 0
+        if values - values_before > most_values:
+            return TOO_MANY_VALUES, elements
+        at += 1
+    return UNCLOSED, elements

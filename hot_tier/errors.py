@@ -34,6 +34,10 @@ class CorruptBatch(TierlogError):
     """Bytes that are not the record batch they claim to be: CRC, lengths, counts."""
 
 
+class MalformedBatch(CorruptBatch):
+    """Not damaged on the way: the producer made it so. Sending it again does not help."""
+
+
 class InvalidRecord(TierlogError):
     """A well-formed batch that this topic must not take: no key on a compacted topic, a bad timestamp.
 

@@ -124,6 +124,7 @@ RETRY: Final = "Try again; the same request may succeed."
 KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
     {
         errors.CorruptBatch: Kind(400, "corrupt-batch", "The record batch is damaged", "Send it again."),
+        errors.MalformedBatch: Kind(400, "malformed-batch", "The record batch is malformed", "Encode the batch anew."),
         errors.InvalidRecord: Kind(
             409,
             "invalid-record",

@@ -118,6 +118,10 @@ class InvalidRequiredAcks(errors.TierlogError):
     """acks is 0, 1 or -1 (all)."""
 
 
+class UnsupportedCompression(errors.TierlogError):
+    """A codec that the version of the request does not have."""
+
+
 class InconsistentTopicId(errors.TierlogError):
     """The id and the name in a request belong to different topics."""
 
@@ -144,10 +148,12 @@ CODES: Final[dict[type[BaseException], ErrorCode]] = {
     DecodeError: ErrorCode.INVALID_REQUEST,
     UnsupportedVersion: ErrorCode.UNSUPPORTED_VERSION,
     InvalidRequiredAcks: ErrorCode.INVALID_REQUIRED_ACKS,
+    UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     InconsistentTopicId: ErrorCode.INCONSISTENT_TOPIC_ID,
     TransactionsNotServed: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     SecurityDisabled: ErrorCode.SECURITY_DISABLED,
     errors.CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
+    errors.MalformedBatch: ErrorCode.INVALID_RECORD,
     errors.InvalidRecord: ErrorCode.INVALID_RECORD,
     errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     errors.BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,

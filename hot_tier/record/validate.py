@@ -17,6 +17,7 @@ from hot_tier.errors import (
     CorruptBatch,
     InvalidRecord,
     InvalidTimestamp,
+    MalformedBatch,
     TierlogError,
     UnsupportedBatch,
 )
@@ -65,18 +66,22 @@ class BatchLimits:
 def validate_produced(batch: memoryview, limits: BatchLimits, now_ms: int) -> BatchHeader:
     """The header of the one batch that `batch` holds, after everything about it was found to be right.
 
-    Raises CorruptBatch, InvalidRecord (InvalidTimestamp), BatchTooLarge or UnsupportedBatch.
+    Raises CorruptBatch (MalformedBatch), InvalidRecord (InvalidTimestamp), BatchTooLarge or UnsupportedBatch.
     """
     if len(batch) > MAGIC_AT and batch[MAGIC_AT] < MAGIC:
         raise UnsupportedBatch(
             f"message format {batch[MAGIC_AT]}", hint="clients from Apache Kafka 0.11 on send format 2"
         )
+    if len(batch) < HEADER_BYTES:
+        raise MalformedBatch(f"{len(batch)} bytes where a batch header takes {HEADER_BYTES}")
     header = read_header(batch)
     size = header.batch_length + LENGTH_OVERHEAD
     if size > limits.max_bytes:
         raise BatchTooLarge(f"batch of {size} bytes, the topic takes {limits.max_bytes}", hint="see max.message.bytes")
     if size < len(batch):
         raise InvalidRecord(f"{len(batch) - size} bytes follow the batch", hint="send one batch")
+    if size > len(batch):
+        raise MalformedBatch(f"{len(batch)} bytes of a batch that claims {size}")
     check_crc(batch, header)
     _check_header(header)
 
@@ -93,7 +98,7 @@ def validate_produced(batch: memoryview, limits: BatchLimits, now_ms: int) -> Ba
         max_timestamp = _walk(batch, header, limits, least, greatest)
         if max_timestamp != header.max_timestamp:
             if batch.readonly:
-                raise CorruptBatch(f"the greatest timestamp is {max_timestamp}, not {header.max_timestamp}")
+                raise MalformedBatch(f"the greatest timestamp is {max_timestamp}, not {header.max_timestamp}")
             set_max_timestamp(batch, header, max_timestamp)
             return read_header(batch)
     return header
@@ -106,7 +111,7 @@ def _check_header(header: BatchHeader) -> None:
     if header.base_offset:
         raise InvalidRecord(f"base offset {header.base_offset}", hint="producers send 0; the broker assigns")
     if count < 1 or header.last_offset_delta != count - 1:
-        raise CorruptBatch(f"{count} records with a last offset delta of {header.last_offset_delta}")
+        raise MalformedBatch(f"{count} records with a last offset delta of {header.last_offset_delta}")
     if attributes & (CONTROL | DELETE_HORIZON):
         raise InvalidRecord("control batches and delete horizons are the broker's to write")
     if attributes & LOG_APPEND_TIME:
@@ -140,7 +145,10 @@ def _walk(batch: memoryview, header: BatchHeader, limits: BatchLimits, least: in
     data: ReadBuffer = batch
     start = HEADER_BYTES
     if header.codec != Codec.NONE:
-        data = decompress(header.codec, batch[HEADER_BYTES:], limits.max_decompressed_bytes)
+        try:
+            data = decompress(header.codec, batch[HEADER_BYTES:], limits.max_decompressed_bytes)
+        except CorruptBatch as error:
+            raise MalformedBatch(error.what) from error
         start = 0
     walk = (
         _frombuffer(data, "u1"),
@@ -172,12 +180,12 @@ def _fault(walk: tuple[Any, ...], status: int, index: int, timestamp: int) -> Ti
     from hot_tier.record import kernels
 
     if status not in kernels.OF_ONE_RECORD:
-        return CorruptBatch(kernels.FAULTS[status], where=f"record {index}")
+        return MalformedBatch(kernels.FAULTS[status], where=f"record {index}")
     _, _, count, _, least, greatest, _ = walk
     found = empty(2 * min(count, MAX_NAMED_RECORDS), "i8")
     outcome, named, _ = kernels.walk_records(*walk, found)
     if outcome != kernels.REFUSED:
-        return CorruptBatch(kernels.FAULTS[outcome], where=f"record {named}")
+        return MalformedBatch(kernels.FAULTS[outcome], where=f"record {named}")
     refused = found[: 2 * named].reshape(-1, 2).tolist()
     late = [each for each, why in refused if why == kernels.TIMESTAMP]
     error: InvalidRecord

@@ -17,7 +17,13 @@ from typing import Final
 
 import structlog
 
-from gateway.kafka.errors import InvalidRequiredAcks, TransactionsNotServed, error_code, error_message
+from gateway.kafka.errors import (
+    InvalidRequiredAcks,
+    TransactionsNotServed,
+    UnsupportedCompression,
+    error_code,
+    error_message,
+)
 from gateway.kafka.handler import CloseConnection, Handler, RequestContext
 from gateway.kafka.handlers.leadership import current_leader
 from gateway.kafka.protocol.api_keys import ApiKey
@@ -45,11 +51,13 @@ from hot_tier.ids import PartitionId, TopicPartition
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.partition_log import recompressed
 from hot_tier.record.batch import BatchHeader, read_header
+from hot_tier.record.compression import Codec
 from hot_tier.record.validate import MAX_NAMED_RECORDS, BatchLimits, validate_produced
 from hot_tier.replication.partition import ACKS_ALL, ACKS_NONE, Partition
 
 NO_ERROR: Final = 0
 NO_OFFSET: Final = -1
+ZSTD_SINCE: Final = 7
 
 _log = structlog.get_logger()
 
@@ -83,7 +91,7 @@ def handle(
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     acks = request.acks
     if acks not in (ACKS_ALL, ACKS_NONE, 1):
-        raise InvalidRequiredAcks(f"acks={acks}", hint="use 0, 1 or -1 (all)")
+        return _refuse_all(request, InvalidRequiredAcks(f"acks={acks}", hint="use 0, 1 or -1 (all)"), context)
     node = context.node
     now_ms = node.clock()
     nbytes = 0
@@ -112,6 +120,21 @@ def handle(
     if large:
         return _after_large(large, response, commits, request, now_ms, named, context)
     return _answer(response, commits, request, context)
+
+
+def _refuse_all(request: ProduceRequest, error: TierlogError, context: RequestContext) -> ProduceResponse:
+    named = RecordErrors()
+    return ProduceResponse(
+        [
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    _refused(topic.name, data, error, request.acks, named, context) for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
 
 
 async def _after_large(
@@ -194,6 +217,8 @@ def _append(
 ) -> PartitionProduceResponse:
     if header.is_transactional:
         raise TransactionsNotServed(str(partition.tp))
+    if header.codec == Codec.ZSTD and context.api_version < ZSTD_SINCE:
+        raise UnsupportedCompression(f"zstd in version {context.api_version} of Produce", where=str(partition.tp))
     context.refusals.check(partition.tp, header)
     appended = partition.append(records, header, now_ms, acks)
     answer = PartitionProduceResponse(

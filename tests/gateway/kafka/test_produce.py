@@ -101,15 +101,15 @@ async def test_partitions_succeed_and_fail_each_for_itself(topic):
 
 REFUSED = {
     "no records": (lambda: None, ErrorCode.INVALID_RECORD),
-    "empty": (lambda: b"", ErrorCode.CORRUPT_MESSAGE),
-    "cut": (lambda: batch(b"v")[:-1], ErrorCode.CORRUPT_MESSAGE),
+    "empty": (lambda: b"", ErrorCode.INVALID_RECORD),
+    "cut": (lambda: batch(b"v")[:-1], ErrorCode.INVALID_RECORD),
     "two batches": (lambda: batch(b"v") + batch(b"w"), ErrorCode.INVALID_RECORD),
     "crc": (lambda: patched(batch(b"v"), 65, "b", 7, mend_crc=False), ErrorCode.CORRUPT_MESSAGE),
     "magic 1": (lambda: patched(batch(b"v"), 16, "b", 1), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
     "codec 6": (lambda: patched(batch(b"v"), 21, "h", 6), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
     "control": (lambda: patched(batch(b"v"), 21, "h", 32), ErrorCode.INVALID_RECORD),
     "append time": (lambda: patched(batch(b"v"), 21, "h", 8), ErrorCode.INVALID_TIMESTAMP),
-    "count": (lambda: patched(batch(b"v"), 57, "i", 2), ErrorCode.CORRUPT_MESSAGE),
+    "count": (lambda: patched(batch(b"v"), 57, "i", 2), ErrorCode.INVALID_RECORD),
     "transactional": (
         lambda: batch(b"v", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,

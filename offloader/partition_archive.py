@@ -36,6 +36,7 @@ from hot_tier.cluster.model import archived_key
 from hot_tier.cluster.store import ABSENT, Compare, MetadataStore, Put
 from hot_tier.errors import CorruptLog
 from hot_tier.ids import NO_EPOCH, LeaderEpoch, Offset
+from hot_tier.log.mending import proved_again
 from hot_tier.log.producer_snapshots import snapshot_path
 from hot_tier.replication.partition import Partition
 from offloader import failpoints
@@ -169,8 +170,10 @@ class PartitionArchive:
     def hold(self, following: NextSegment, error: CorruptLog, now_ms: int) -> None:
         """Its proof failed. It may have been compacted or dropped under the worker: then it is no longer there."""
         info, held = following.info, self.held
-        if info.contents not in (each.contents for each in self.partition.log.sealed_segments()):
+        there = {(each.contents, each.cleaned_ms) for each in self.partition.log.sealed_segments()}
+        if (info.contents, info.cleaned_ms) not in there:
             return
+        self.partition.log.note_damage(info, error.what)
         since_ms = now_ms if held is None else held.since_ms
         if held is None:
             log.error("segment is not archived: it is damaged", partition=str(self.partition.tp), error=str(error))
@@ -181,7 +184,7 @@ class PartitionArchive:
         is known to be damaged."""
         info = following.info
         self._file = signature(info.path)
-        if info.damage:
+        if info.damage and not await proved_again(self.partition.log, info):
             raise CorruptLog(info.damage, where=info.path, hint=REPLACE_IT)
         async with self._turn:
             await self._remove_abandoned()

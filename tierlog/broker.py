@@ -46,6 +46,7 @@ from gateway.coordinators.coordinator import GroupCoordinator
 from gateway.fetch.reader import Archive, Reader
 from gateway.http.server import HttpServer
 from gateway.kafka.replica_client import replica_links
+from gateway.kafka.segment_client import copy_batches
 from gateway.kafka.server import KafkaServer
 from gateway.node import Node
 from gateway.quotas import Quotas
@@ -66,6 +67,7 @@ from hot_tier.ids import NodeId
 from hot_tier.log.manager import LogManager
 from hot_tier.replication.fetchers import Fetchers
 from hot_tier.replication.isr import IsrKeeper
+from hot_tier.replication.mender import Mender
 from hot_tier.replication.table import PartitionTable
 from offloader.control import Control
 from offloader.new_replica import ArchivedStart
@@ -319,6 +321,9 @@ class Broker:
         await membership.register(image)
         self.fetchers.start()
         settings = self.settings
+        mender = Mender(self.node.partitions, image, self.node.node_id, copy_batches)
+        mender.start()
+        self._parts.push_async_callback(mender.stop)
         controller = Controller(
             store,
             image,

@@ -119,6 +119,38 @@ class StoredLog:
         """Closed and synced segments, oldest first."""
         return [segment.info() for segment in self._segments if segment.seal_written]
 
+    def damaged_segments(self) -> list[SegmentInfo]:
+        """Those of the closed and synced segments that are known to be damaged."""
+        return [segment.info() for segment in self._segments if segment.damage and segment.seal_written]
+
+    def note_damage(self, info: SegmentInfo, what: str) -> None:
+        """Somebody has found that a segment's file is not what its seal says."""
+        segment = self._as_it_was(info)
+        if segment is not None:
+            segment.damage = segment.damage or what
+
+    def renew(self, info: SegmentInfo, copy: str | None = None) -> bool:
+        """A file holds what this segment must hold: its own, or a copy that takes its place. It is taken up as after a
+        start. False if the segment is not there any more as it was, or misses more than its file."""
+        segment = self._as_it_was(info)
+        if segment is None or segment.lost_tail or self.failure is not None:
+            return False
+        if copy is not None:
+            os.replace(copy, segment.path)
+        fresh = Segment.from_seal(
+            self._disk.files, self.directory, segment.seal(sealed=True), self.config.index_interval_bytes
+        )
+        fresh.created_ms = segment.created_ms
+        segment.retire()
+        self._segments.replace([segment], fresh)
+        return True
+
+    def _as_it_was(self, info: SegmentInfo) -> Segment | None:
+        for segment in self._segments:
+            if segment.base_offset == info.base_offset:
+                return segment if segment.seal_written and segment.info().contents == info.contents else None
+        return None
+
     @property
     def in_doubt(self) -> bool:
         """It misses something that was synced, and nobody counts on it."""

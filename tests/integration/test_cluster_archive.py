@@ -17,6 +17,7 @@ import uvloop
 
 from hot_tier.ids import NodeId, PartitionId, TopicPartition
 from hot_tier.log.partition_log import PartitionLog
+from tests.support.harms import HARMS
 from tests.support.members import Member, Members, members
 from tests.support.waiting import until
 
@@ -203,3 +204,24 @@ async def test_the_controller_restores_a_topic_with_its_replicas(cluster: Member
     assert {log_of(member).log_end_offset for member in cluster} == {end}
     for member in cluster:
         assert await read(member) == list(range(end))
+
+
+async def test_a_segment_that_is_damaged_at_the_leader_is_mended_and_archived_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hot_tier.replication.mender.CHECK_S", 0.2)
+    async with members(tmp_path) as cluster:
+        await cluster.make_topic(TOPIC, 1, 3, **{**SMALL, "remote_storage_enable": "false", "segment_bytes": "40000"})
+        await write(cluster[1], 0, 600)
+        leading = log_of(leader(cluster))
+        assert leading is not None
+        harmed = leading.sealed_segments()[1:4]
+        for info, name in zip(harmed, ("base offset bit 2", "cut between batches", "removed"), strict=True):
+            HARMS[name](Path(info.path), Path(info.path))
+        await cluster[1].call("PATCH", f"/api/v1/topics/{TOPIC}", json={"config": {"remote.storage.enable": "true"}})
+        await settled(cluster)
+        shown = await archived(cluster)
+        assert shown["rows"] == shown["end_offset"] > harmed[-1].end_offset
+        await verify(cluster)
+        for member in cluster:
+            assert await read(member) == list(range(600))

@@ -3,10 +3,18 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from gateway.kafka.segment_client import copy_batches
+from hot_tier.errors import CorruptLog
+from hot_tier.log.proof import prove_segment
+from hot_tier.log.segment import SegmentInfo
 from hot_tier.record.batch import iter_headers, read_header
 from hot_tier.record.records import NewRecord, encode_records
-from tests.gateway.kafka.members import Member, members
+from hot_tier.replication.mender import PAUSE_S, Mender
+from tests.gateway.kafka.members import Member, Members, members
 from tests.gateway.kafka.node import now_ms
+from tests.support.harms import HARMS
 from tests.support.waiting import until
 
 BASE_OFFSET_AT = 7
@@ -60,3 +68,127 @@ async def test_an_offset_that_was_flipped_at_the_leader_is_not_copied(tmp_path: 
         Path(info.path).write_bytes(data)
         await cluster.copied(5)
         assert await cluster[2].bytes() == data
+
+
+# Mending
+
+
+HARMED = 1
+"""Which of the sealed segments."""
+SOME = (
+    *(f"base offset bit {bit}" for bit in (0, 2, 40, 63)),
+    *(f"length bit {bit}" for bit in (0, 3, 31)),
+    *(f"leader epoch bit {bit}" for bit in (0, 31)),
+    *(name for name in HARMS if "offset bit" not in name and "length bit" not in name and "epoch bit" not in name),
+)
+
+
+@pytest.fixture
+async def three(tmp_path: Path):
+    async with members(tmp_path, 1, 2, 3) as cluster:
+        await cluster.create(1, 2, 3, **{"min.insync.replicas": "3"})
+        leader = cluster[1]
+        for number in range(25):
+            for each in (1, 2, 3):
+                if number and number % 5 == 0:
+                    cluster[each].log().roll(now_ms())
+            end = leader.append(b"%d" % number * 50, b"x" * 100)
+            await leader.partition().when_committed(end)
+        await until(lambda: all(cluster[each].log().committed_offset == 50 for each in (1, 2, 3)))
+        for each in (1, 2, 3):
+            cluster[each].log().flush()
+        yield cluster
+
+
+def mender(member: Member, clock_s=lambda: 0.0) -> Mender:
+    return Mender(member.table, member.image, member.node_id, copy_batches, clock_s)
+
+
+def sealed(cluster: Members, node: int) -> SegmentInfo:
+    return cluster[node].log().sealed_segments()[HARMED]
+
+
+def known_as_damaged(cluster: Members, node: int) -> bool:
+    """As whoever proves a segment finds it."""
+    for info in cluster[node].log().sealed_segments():
+        try:
+            prove_segment(info.path, info.contents)
+        except CorruptLog as error:
+            cluster[node].log().note_damage(info, str(error))
+    return bool(cluster[node].log().damaged_segments())
+
+
+@pytest.mark.parametrize("node", [1, 2], ids=["leader", "follower"])
+async def test_whatever_became_of_a_file_it_is_mended_from_another_replica(three: Members, node: int) -> None:
+    log, whole = three[node].log(), await three[node].bytes()
+    mends = mender(three[node])
+    paths = [Path(info.path) for info in log.sealed_segments()]
+    files = [path.read_bytes() for path in paths]
+    for name in SOME:
+        HARMS[name](paths[HARMED], paths[HARMED + 1])
+        assert known_as_damaged(three, node), name
+        await mends.round()
+        assert [path.read_bytes() for path in paths] == files, name
+        assert log.damaged_segments() == [] and not known_as_damaged(three, node), name
+        assert await three[node].bytes() == whole, name
+        assert not list(paths[0].parent.glob("*.tmp")), name
+    assert mends.mended >= len(SOME)
+
+
+async def test_a_copy_that_is_damaged_too_is_not_taken_and_a_third_is(three: Members) -> None:
+    path, good = Path(sealed(three, 2).path), Path(sealed(three, 2).path).read_bytes()
+    HARMS["base offset bit 2"](path, path)
+    HARMS["base offset bit 2"](Path(sealed(three, 1).path), path)
+    assert known_as_damaged(three, 2)
+    await mender(three[2]).round()
+    assert path.read_bytes() == good
+
+
+async def test_without_a_whole_copy_the_damaged_file_stays_and_is_tried_again_later(three: Members) -> None:
+    now_s = 0.0
+    path, good = Path(sealed(three, 1).path), Path(sealed(three, 1).path).read_bytes()
+    for node in (1, 2, 3):
+        HARMS["body bit"](Path(sealed(three, node).path), path)
+    damaged = path.read_bytes()
+    assert known_as_damaged(three, 1)
+    mends = mender(three[1], lambda: now_s)
+    await mends.round()
+    assert path.read_bytes() == damaged and three[1].log().damaged_segments()
+    Path(sealed(three, 3).path).write_bytes(good)
+    await mends.round()
+    assert path.read_bytes() == damaged, "not read again and again"
+    now_s = PAUSE_S[0]
+    await mends.round()
+    assert path.read_bytes() == good and not three[1].log().damaged_segments()
+
+
+async def test_a_file_that_somebody_has_replaced_is_taken_up(three: Members) -> None:
+    path, good = Path(sealed(three, 1).path), Path(sealed(three, 1).path).read_bytes()
+    whole = await three[1].bytes()
+    HARMS["emptied"](path, path)
+    assert known_as_damaged(three, 1)
+    path.unlink()
+    path.write_bytes(good)
+    await cluster_without(three, 2, 3)
+    await mender(three[1]).round()
+    assert not three[1].log().damaged_segments()
+    assert await three[1].bytes() == whole
+
+
+async def cluster_without(cluster: Members, *nodes: int) -> None:
+    for node in nodes:
+        await cluster.stop(node)
+
+
+async def test_a_segment_that_went_while_it_was_copied_does_not_come_back(three: Members) -> None:
+    log, path = three[1].log(), Path(sealed(three, 1).path)
+    HARMS["emptied"](path, path)
+    assert known_as_damaged(three, 1)
+
+    async def dropped_meanwhile(*asked):
+        async for batches in copy_batches(*asked):
+            log.drop_local_before(sealed(three, 1).end_offset, now_ms())
+            yield batches
+
+    await Mender(three[1].table, three[1].image, three[1].node_id, dropped_meanwhile).round()
+    assert not path.exists() and not list(path.parent.glob("*.tmp"))

@@ -11,8 +11,7 @@ from typing import Final
 from hot_tier.errors import CorruptBatch, CorruptLog
 from hot_tier.log.files import read_at
 from hot_tier.log.index import UNKNOWN, Contents
-from hot_tier.log.proof import HEADS_DIFFER
-from hot_tier.log.scan import digest_of_heads
+from hot_tier.log.scan import HEADS_DIFFER, digest_of_heads
 from hot_tier.record.batch import HEADER_BYTES, BatchHeader, check_crc, iter_headers, read_header
 
 _READ_BYTES: Final = 4 << 20

@@ -35,8 +35,8 @@ from hot_tier.log.key_table import (
     Rows,
 )
 from hot_tier.log.partition_log import PartitionLog
-from hot_tier.log.proof import HEADS_DIFFER, NotWhole
-from hot_tier.log.scan import digest_of_heads
+from hot_tier.log.proof import NotWhole
+from hot_tier.log.scan import HEADS_DIFFER, digest_of_heads
 from hot_tier.log.segment import SegmentInfo
 from hot_tier.record.batch import BatchHeader, check_crc, iter_headers, read_header, whole_batches_bytes, write_batch
 from hot_tier.record.compression import Codec, compress

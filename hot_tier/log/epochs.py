@@ -5,16 +5,28 @@ a new epoch counts as synced; what a crash leaves out is found again in the batc
 """
 
 from bisect import bisect_left, bisect_right
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hot_tier.ids import NO_EPOCH, LeaderEpoch, Offset
 from hot_tier.log.names import LEADER_EPOCHS
 from hot_tier.log.sealed_text import read_sealed_text, write_sealed_text
+
+History = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Where epochs start and which they are, as the kernels take it."""
+
+_NOTHING: Final = np.empty(0, np.int64)
+NO_HISTORY: Final[History] = (_NOTHING, _NOTHING)
+"""Any epoch may be."""
 
 
 class LeaderEpochs:
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._epochs = [epoch for epoch, _ in entries or ()]
         self._starts = [start for _, start in entries or ()]
+        self._history: History | None = None
 
     @property
     def latest(self) -> LeaderEpoch:
@@ -23,10 +35,17 @@ class LeaderEpochs:
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._starts, strict=True))
 
+    def history(self) -> History:
+        history = self._history
+        if history is None:
+            history = self._history = (np.array(self._starts, np.int64), np.array(self._epochs, np.int64))
+        return history
+
     def assign(self, epoch: int, start_offset: int) -> bool:
         """A batch of `epoch` is written at `start_offset`; True if that starts a new epoch."""
         if self._epochs and epoch <= self._epochs[-1]:
             return False
+        self._history = None
         while self._starts and self._starts[-1] >= start_offset:
             # The epoch before wrote nothing: its place is the new one's.
             self._starts.pop()
@@ -56,6 +75,7 @@ class LeaderEpochs:
         """Forgets epochs that start at or after `offset`."""
         keep = bisect_left(self._starts, offset)
         changed = keep < len(self._starts)
+        self._history = None
         del self._epochs[keep:], self._starts[keep:]
         return changed
 
@@ -66,6 +86,7 @@ class LeaderEpochs:
             return False
         del self._epochs[:drop], self._starts[:drop]
         self._starts[0] = offset
+        self._history = None
         return True
 
     def write(self) -> bytes:

@@ -50,6 +50,18 @@ def replace_synced(path: str, content: bytes) -> None:
     sync_directory(os.path.dirname(path))
 
 
+Signature = tuple[int, ...]
+
+
+def signature(path: str) -> Signature:
+    """What a file looks like from outside: it changes when the file is written or replaced. Empty if it is missing."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def write_at(fd: int, data: memoryview, position: int) -> None:
     """Writes all of `data`, also where the kernel takes it in parts."""
     written = os.pwrite(fd, data, position)

@@ -21,9 +21,11 @@ HAS_VALUE: Final = 2
 
 _BUFFER: Final = types.Array(types.uint8, 1, "C", readonly=True)
 _INT: Final = types.int64
+_TWO: Final = types.UniTuple(_INT, 2)  # type: ignore[no-untyped-call]
 _THREE: Final = types.UniTuple(_INT, 3)  # type: ignore[no-untyped-call]
 _OUT: Final = types.int64[:, ::1]
 _OUT_ROW: Final = types.int64[::1]
+_NUMBERS: Final = types.Array(types.int64, 1, "C", readonly=True)
 
 
 def _kernel(signature: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -52,19 +54,34 @@ def _big_endian(data, position, width):  # type: ignore[no-untyped-def]
     return np.int64(value << shift) >> np.int64(shift)
 
 
-@_kernel(_THREE(_BUFFER, _INT, _INT, _INT, types.boolean, _OUT))
-def parse_headers(data, file_position, file_end, next_offset, dense, rows):  # type: ignore[no-untyped-def]
+@_inlined
+def _wrong_epoch(epoch, known, starts, epochs, may_rise):  # type: ignore[no-untyped-def]
+    """Whether a batch that is written in the `known`th epoch of the history says another one. Before the history, any
+    may be; after it, where that `may_rise`, a later one."""
+    if known < 0 or epoch == epochs[known]:
+        return False
+    return not may_rise or known + 1 < len(starts) or epoch < epochs[known]
+
+
+@_kernel(_THREE(_BUFFER, _INT, _INT, _INT, types.boolean, _NUMBERS, _NUMBERS, types.boolean, _OUT))
+def parse_headers(  # type: ignore[no-untyped-def]
+    data, file_position, file_end, next_offset, dense, starts, epochs, may_rise, rows
+):
     """One row per batch header; returns (rows filled, position after them in data, 1 if a bad header is there).
 
-    Columns: position, size, base offset, last offset, leader epoch, attributes, max timestamp, producer id,
-    producer epoch, base sequence, record count, CRC.
+    `starts` and `epochs` are the history of leader epochs. Columns: position, size, base offset, last offset, leader
+    epoch, attributes, max timestamp, producer id, producer epoch, base sequence, record count, CRC.
     """
     at = 0
     filled = 0
+    known = -1
     while filled < rows.shape[0] and len(data) - at >= HEADER_BYTES:
         size = _big_endian(data, at + 8, 4) + LENGTH_OVERHEAD
         base_offset = _big_endian(data, at, 8)
         last_offset = base_offset + _big_endian(data, at + 23, 4)
+        epoch = _big_endian(data, at + 12, 4)
+        while known + 1 < len(starts) and starts[known + 1] <= last_offset:
+            known += 1
         if (
             data[at + 16] != MAGIC
             or size < HEADER_BYTES
@@ -72,13 +89,14 @@ def parse_headers(data, file_position, file_end, next_offset, dense, rows):  # t
             or base_offset < next_offset
             or (dense and base_offset != next_offset)
             or last_offset < base_offset
+            or _wrong_epoch(epoch, known, starts, epochs, may_rise)
         ):
             return filled, at, 1
         rows[filled, 0] = file_position + at
         rows[filled, 1] = size
         rows[filled, 2] = base_offset
         rows[filled, 3] = last_offset
-        rows[filled, 4] = _big_endian(data, at + 12, 4)
+        rows[filled, 4] = epoch
         rows[filled, 5] = _big_endian(data, at + 21, 2)
         rows[filled, 6] = _big_endian(data, at + 35, 8)
         rows[filled, 7] = _big_endian(data, at + 43, 8)
@@ -90,6 +108,35 @@ def parse_headers(data, file_position, file_end, next_offset, dense, rows):  # t
         at += size
         next_offset = last_offset + 1
     return filled, at, 0
+
+
+@_kernel(_TWO(_BUFFER, _INT, _INT, _NUMBERS, _NUMBERS))
+def follow_headers(data, base_offset, end_offset, starts, epochs):  # type: ignore[no-untyped-def]
+    """How many bytes are batches that follow each other without a gap, from `base_offset` on and below `end_offset`,
+    in the epochs of the history; and where the last of them starts."""
+    at = 0
+    last = 0
+    known = -1
+    next_offset = base_offset
+    while len(data) - at >= HEADER_BYTES:
+        size = _big_endian(data, at + 8, 4) + LENGTH_OVERHEAD
+        last_offset = next_offset + _big_endian(data, at + 23, 4)
+        while known + 1 < len(starts) and starts[known + 1] <= last_offset:
+            known += 1
+        if (
+            data[at + 16] != MAGIC
+            or size < HEADER_BYTES
+            or at + size > len(data)
+            or _big_endian(data, at, 8) != next_offset
+            or last_offset < next_offset
+            or last_offset >= end_offset
+            or _wrong_epoch(_big_endian(data, at + 12, 4), known, starts, epochs, False)
+        ):
+            break
+        last = at
+        at += size
+        next_offset = last_offset + 1
+    return at, last
 
 
 @_inlined

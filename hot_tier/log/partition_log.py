@@ -58,7 +58,7 @@ class PartitionLog(StoredLog):
         state: LogState | None = None,
     ) -> None:
         super().__init__(disk, topic_partition, topic_id, config, state)
-        self._reader = LogReader(str(topic_partition), disk, self._segments)
+        self._reader = LogReader(str(topic_partition), disk, self._segments, lambda: self.epochs.history())
         self.appended_batches = 0
         self.appended_bytes = 0
 

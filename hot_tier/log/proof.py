@@ -9,13 +9,10 @@ Needs nothing but a path and values: any thread or process may call it.
 """
 
 import os
-from typing import Final
 
 from hot_tier.errors import CorruptLog, StorageFailure
 from hot_tier.log.index import UNKNOWN, Contents
-from hot_tier.log.scan import Walk
-
-HEADS_DIFFER: Final = "an offset, a length or a leader epoch in it is not what was written"
+from hot_tier.log.scan import HEADS_DIFFER, WRONG_HEADER, Walk
 
 
 class NotWhole(CorruptLog):
@@ -58,7 +55,7 @@ def prove_start(fd: int, path: str, contents: Contents, *, crcs: bool) -> None:
     except OSError as error:
         raise StorageFailure(f"cannot read: {error}", where=path) from error
     if walk.fault is not None or walk.position < end:
-        raise NotWhole(walk.fault or "no valid batch header", path, walk.position)
+        raise NotWhole(walk.fault or WRONG_HEADER, path, walk.position)
     if end < contents.log_bytes:
         raise NotWhole(f"{file_bytes} bytes where the seal says {contents.log_bytes}", path, end)
     if walk.next_offset > contents.end_offset or (contents.dense and walk.next_offset != contents.end_offset):

@@ -6,18 +6,21 @@ returns a slice that is not placed yet, `read_now` answers None for it, and `rea
 A slice is whole batches of one segment and ends at or before `max_bytes` (but holds at least one batch, if asked)
 and before the batch of `end_offset`. Between `locate` and the read the segment may be deleted, compacted or cut;
 then the slice is placed anew, so bytes always belong to the offset that was asked for.
+
+Bytes leave only as batches that follow each other, in the leader epochs that the log knows; what lies behind a damaged
+one is never handed out in its place (`segment`).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from hot_tier.errors import CorruptBatch, OffsetOutOfRange, StorageFailure
+from hot_tier.errors import CorruptBatch, CorruptLog, OffsetOutOfRange
 from hot_tier.ids import LeaderEpoch, Offset
 from hot_tier.log.disk import Disk
-from hot_tier.log.files import read_cached_at
+from hot_tier.log.epochs import History
 from hot_tier.log.segment import Segment, WouldBlock
 from hot_tier.log.segments import SegmentList
 from hot_tier.record.batch import BatchHeader
@@ -39,6 +42,8 @@ class FileSlice:
     max_bytes: int
     end_offset: int
     min_one: bool
+    base_offset: int = -1
+    """Of its first batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +54,12 @@ class TimestampOffset:
 
 
 class LogReader:
-    def __init__(self, where: str, disk: Disk, segments: SegmentList) -> None:
+    def __init__(self, where: str, disk: Disk, segments: SegmentList, history: Callable[[], History]) -> None:
+        """`history`: the leader epochs, as they are now; called on the loop."""
         self._where = where
         self._disk = disk
         self._segments = segments
+        self._history = history
 
     def locate(
         self, offset: int, max_bytes: int, end_offset: int, *, min_one: bool, start: int, end: int
@@ -77,13 +84,9 @@ class LogReader:
         return None
 
     def read_now(self, slice_: FileSlice) -> memoryview | None:
-        segment = slice_.segment
-        if slice_.position < 0 or segment.retired or not segment.is_checked(slice_.position, slice_.length):
+        if slice_.position < 0:
             return None
-        try:
-            return read_cached_at(segment.file().fd, slice_.position, slice_.length)
-        except OSError as error:
-            raise StorageFailure(f"cannot read: {error}", where=segment.path) from error
+        return slice_.segment.read_cached(slice_.position, slice_.length, slice_.base_offset, self._history())
 
     async def read(self, slice_: FileSlice) -> memoryview:
         segment: Segment | None = slice_.segment
@@ -93,7 +96,7 @@ class LogReader:
                 if segment is None or segment.base_offset > slice_.offset:
                     raise self._out_of_range(slice_.offset, segment.base_offset if segment else 0, slice_.end_offset)
                 slice_.segment, slice_.position = segment, -1
-            data = await self._in_thread(segment, partial(_read, slice_))
+            data = await self._in_thread(segment, partial(_read, slice_, self._history()))
             if data is not None:
                 return data
             segment = self._segments.after(segment)
@@ -106,7 +109,7 @@ class LogReader:
         segment = self._segments.from_offset(start)
         while segment is not None and segment.base_offset < end_offset:
             if segment.max_timestamp >= timestamp or segment.lost_tail:
-                search = partial(_search_time, segment, timestamp, start, end_offset)
+                search = partial(_search_time, segment, timestamp, start, end_offset, self._history())
                 found = await self._in_thread(segment, search)
                 if found is not None:
                     return found
@@ -119,7 +122,7 @@ class LogReader:
         segment = self._segments.from_offset(start)
         while segment is not None and segment.base_offset < end_offset:
             if best is None or segment.max_timestamp > best.timestamp:
-                found = await self._in_thread(segment, partial(_latest, segment, start, end_offset))
+                found = await self._in_thread(segment, partial(_latest, segment, start, end_offset, self._history()))
                 if found is not None and (best is None or found.timestamp > best.timestamp):
                     best = found
             segment = self._segments.from_offset(segment.end_offset)
@@ -146,13 +149,17 @@ def _place(slice_: FileSlice, fd: int | None) -> bool | None:
     """Finds position and length. False: the offset is in no batch of this segment, look in the next one; None: there
     is nothing for this request. Without `fd` it runs on the loop and raises WouldBlock instead of waiting."""
     segment = slice_.segment
-    position = segment.position_of(slice_.offset, fd)
+    if segment.damaged and fd is None:
+        segment.look_again()
+    if segment.unsound:
+        raise segment.corrupt(0)
+    position, base_offset = segment.place_of(slice_.offset, fd)
     size = segment.size
     if position >= size:
         if segment.lost_tail:
             raise segment.corrupt(size)
         return False
-    limit = size if slice_.end_offset >= segment.end_offset else segment.position_of(slice_.end_offset, fd)
+    limit = size if slice_.end_offset >= segment.end_offset else segment.place_of(slice_.end_offset, fd)[0]
     if position >= limit:
         return None
     if segment.damaged:
@@ -165,28 +172,33 @@ def _place(slice_: FileSlice, fd: int | None) -> bool | None:
     else:
         end = segment.boundary(end)
         if end <= position:
-            end = _end_of_first(segment, position, limit, slice_, fd)
+            end = _end_of_first(segment, position, base_offset, limit, slice_, fd)
             if end == position:
                 return None
     slice_.position = position
     slice_.length = end - position
+    slice_.base_offset = base_offset
     return True
 
 
-def _end_of_first(segment: Segment, position: int, limit: int, slice_: FileSlice, fd: int | None) -> int:
-    """Where to end when no index entry lies between `position` and `max_bytes` after it."""
-    end = position + segment.header_at(position, fd).size
-    if end - position > slice_.max_bytes:
-        return end if slice_.min_one else position
-    while end < limit:
-        after = end + segment.header_at(end, fd).size
-        if after - position > slice_.max_bytes:
+def _end_of_first(
+    segment: Segment, position: int, base_offset: int, limit: int, slice_: FileSlice, fd: int | None
+) -> int:
+    """Where to end when no index entry lies between `position` and `max_bytes` after it. The header of the batch after
+    the last one is looked at too: it shows that the last one's length is right."""
+    header = segment.header_at(position, fd, expected=base_offset)
+    if header.size > slice_.max_bytes and not slice_.min_one:
+        return position
+    last, end = position, position + header.size
+    while end < segment.size and end not in segment.damaged:
+        header = segment.header_at(end, fd, expected=header.last_offset + 1, before=last)
+        if end >= limit or end + header.size - position > slice_.max_bytes:
             break
-        end = after
+        last, end = end, end + header.size
     return end
 
 
-def _read(slice_: FileSlice, fd: int) -> memoryview | None:
+def _read(slice_: FileSlice, history: History, fd: int) -> memoryview | None:
     """None: look in the next segment."""
     if slice_.position < 0:
         state = _place(slice_, fd)
@@ -194,58 +206,69 @@ def _read(slice_: FileSlice, fd: int) -> memoryview | None:
             return None
         if state is None:
             return _NOTHING
-    return slice_.segment.read_checked(fd, slice_.position, slice_.length, slice_.offset)
+    return slice_.segment.read_checked(fd, slice_.position, slice_.length, slice_.base_offset, history)
 
 
-def _search_time(segment: Segment, timestamp: int, start: int, end_offset: int, fd: int) -> TimestampOffset | None:
+def _batches(
+    segment: Segment, start: int, end_offset: int, history: History, fd: int
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches from the one that holds `start` on that begin before `end_offset`, each checked."""
+    segment.prove(fd, history)
+    position, base_offset = segment.place_of(start, fd)
+    before = -1
+    while position < segment.size and base_offset < end_offset:
+        if segment.unsound or position in segment.damaged:
+            raise segment.corrupt(position)
+        header = segment.header_at(position, fd, expected=base_offset, before=before)
+        if header.base_offset >= end_offset:
+            return
+        yield header, segment.read_checked(fd, position, header.size, header.base_offset, history)
+        before = position
+        position += header.size
+        base_offset = header.last_offset + 1
+    if segment.lost_tail and base_offset < end_offset:
+        raise segment.corrupt(segment.size)
+
+
+def _search_time(
+    segment: Segment, timestamp: int, start: int, end_offset: int, history: History, fd: int
+) -> TimestampOffset | None:
     index = segment.load_index(fd)
     first = max(start, segment.base_offset + index.before_time(timestamp))
-    position = segment.position_of(first, fd)
-    while position < segment.size:
-        header = segment.header_at(position, fd)
-        if header.base_offset >= end_offset:
-            return None
+    for header, batch in _batches(segment, first, end_offset, history, fd):
         if header.max_timestamp >= timestamp and not header.is_control:
-            found = _first_as_late(segment, fd, position, header, timestamp, start)
+            found = _first_as_late(segment, header, batch, timestamp, start)
             if found is not None:
                 return found if found.offset < end_offset else None
-        position += header.size
-    if segment.lost_tail:
-        raise segment.corrupt(segment.size)
     return None
 
 
-def _latest(segment: Segment, start: int, end_offset: int, fd: int) -> TimestampOffset | None:
+def _latest(segment: Segment, start: int, end_offset: int, history: History, fd: int) -> TimestampOffset | None:
     whole = start <= segment.base_offset and end_offset >= segment.end_offset
     best: TimestampOffset | None = None
-    position = segment.position_of(segment.max_timestamp_offset if whole else start, fd)
-    while position < segment.size:
-        header = segment.header_at(position, fd)
-        if header.base_offset >= end_offset:
-            break
+    first = segment.max_timestamp_offset if whole else start
+    for header, batch in _batches(segment, first, end_offset, history, fd):
         if not header.is_control and (best is None or header.max_timestamp > best.timestamp):
-            records = [record for record in _records(segment, fd, position, header) if record.offset >= start]
+            records = [record for record in _records(segment, header, batch) if record.offset >= start]
             latest = max(records, key=lambda record: record.timestamp, default=None)
             if latest is not None and (best is None or latest.timestamp > best.timestamp):
                 best = TimestampOffset(latest.timestamp, Offset(latest.offset), LeaderEpoch(header.leader_epoch))
         if whole and best is not None and best.timestamp == segment.max_timestamp:
             break
-        position += header.size
     return best
 
 
 def _first_as_late(
-    segment: Segment, fd: int, position: int, header: BatchHeader, timestamp: int, start: int
+    segment: Segment, header: BatchHeader, batch: memoryview, timestamp: int, start: int
 ) -> TimestampOffset | None:
-    for record in _records(segment, fd, position, header):
+    for record in _records(segment, header, batch):
         if record.timestamp >= timestamp and record.offset >= start:
             return TimestampOffset(record.timestamp, Offset(record.offset), LeaderEpoch(header.leader_epoch))
     return None
 
 
-def _records(segment: Segment, fd: int, position: int, header: BatchHeader) -> list[Record]:
+def _records(segment: Segment, header: BatchHeader, batch: memoryview) -> list[Record]:
     try:
-        return decode_records(segment.read_checked(fd, position, header.size, header.base_offset))
+        return decode_records(batch)
     except CorruptBatch as error:
-        segment.mark_damaged(position, str(error))
-        raise segment.corrupt(position) from error
+        raise CorruptLog(f"the batch at offset {header.base_offset}: {error}", where=segment.path) from error

@@ -1,8 +1,8 @@
 """Walking the batch headers of a log file, without looking at records.
 
 Used where no index helps: recovery, rebuilding an index, replaying producer state. The walk checks what a
-header alone can show (magic, lengths, offsets that rise) and, from `check_from` on, the CRC of every batch. It
-stops at the first batch that fails and says why; what that means is the caller's to decide.
+header alone can show (magic, lengths, offsets that rise, leader epochs that fit the history) and, from `check_from` on,
+the CRC of every batch. It stops at the first batch that fails and says why; what that means is the caller's to decide.
 
 Headers are parsed by a compiled kernel, a window of the file at a time. Where no CRC is due, a window is small
 and the next one starts at the next header, so large batches are stepped over and not read.
@@ -17,9 +17,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hot_tier.errors import CorruptBatch
+from hot_tier.log.epochs import NO_HISTORY, History
 from hot_tier.log.files import read_at
-from hot_tier.log.kernels import HEADER_COLUMNS, parse_headers
-from hot_tier.record.batch import CRC_COVERED_FROM, HEADER_BYTES
+from hot_tier.log.kernels import HEADER_COLUMNS, follow_headers, parse_headers
+from hot_tier.record.batch import CRC_COVERED_FROM, HEADER_BYTES, check_crc, read_header
 from hot_tier.record.crc import crc32c
 
 _SKIM_BYTES: Final = 256 << 10
@@ -33,6 +35,9 @@ PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, RECORD_COUNT, CRC = range(7, 12)
 
 Rows = NDArray[np.int64]
 
+HEADS_DIFFER: Final = "an offset, a length or a leader epoch in it is not what was written"
+WRONG_HEADER: Final = "no batch header, or an offset or leader epoch in it that cannot be there"
+
 _HEAD: Final = np.arange(CRC_COVERED_FROM)
 
 
@@ -41,15 +46,43 @@ def digest_of_heads(batch: memoryview, previous: int) -> int:
     return crc32c(batch[:CRC_COVERED_FROM], previous)
 
 
+def digest_of_rows(data: memoryview, start: int, rows: Rows, previous: int) -> int:
+    """The digest with the heads of the batches of `rows`; `data` is what the file holds from `start` on."""
+    heads = np.frombuffer(data, np.uint8)[(rows[:, POSITION] - start)[:, None] + _HEAD]
+    return crc32c(heads, previous)
+
+
+def crc_is_right(batch: memoryview) -> bool:
+    """Whether these bytes are one whole batch, as far as its CRC tells."""
+    try:
+        check_crc(batch, read_header(batch))
+    except CorruptBatch:
+        return False
+    return True
+
+
 class Walk:
     """Iterate to get arrays of rows; then `position`, `next_offset` and `fault` say where and why it ended."""
 
     def __init__(
-        self, fd: int, start: int, end: int, next_offset: int, *, dense: bool = False, check_from: int | None = None
+        self,
+        fd: int,
+        start: int,
+        end: int,
+        next_offset: int,
+        *,
+        dense: bool = False,
+        check_from: int | None = None,
+        history: History = NO_HISTORY,
+        may_rise: bool = False,
+        digest: int = 0,
     ) -> None:
+        """`may_rise`: after the history, leader epochs may follow that it does not know yet."""
         self._fd = fd
         self._end = end
         self._dense = dense
+        self._history = history
+        self._may_rise = may_rise
         self._check_from = end if check_from is None else check_from
         self.position = start
         """Where the first batch starts that was not delivered; `end` if all were."""
@@ -57,8 +90,10 @@ class Walk:
         """The lowest offset that the batch there may have."""
         self.batches = 0
         """How many were delivered."""
-        self.header_digest = 0
+        self.header_digest = digest
         """Over the heads of those."""
+        self.last = start
+        """Where the last of those starts."""
         self.fault: str | None = None
         self._skim_bytes = _SKIM_BYTES
 
@@ -72,20 +107,22 @@ class Walk:
         start = self.position
         checked = start >= self._check_from
         data = read_at(self._fd, start, min(_CHECK_BYTES if checked else self._skim_bytes, self._end - start))
-        rows, after, bad = _parse_all(data, start, self._end, self.next_offset, self._dense)
+        rows, after, bad = _parse_all(
+            data, start, self._end, self.next_offset, self._dense, self._history, self._may_rise
+        )
         if not checked:
             rows = rows[rows[:, POSITION] < self._check_from]
             bad = bad and start + after < self._check_from
         if bad:
-            self.fault = "no valid batch header"
+            self.fault = WRONG_HEADER
         elif not len(rows):
             self.fault = f"{len(data)} bytes where a batch header takes {HEADER_BYTES}"
         if checked:
             rows = self._check(rows, data, start)
         if len(rows):
-            heads = np.frombuffer(data, np.uint8)[(rows[:, POSITION] - start)[:, None] + _HEAD]
-            self.header_digest = crc32c(heads, self.header_digest)
+            self.header_digest = digest_of_rows(data, start, rows, self.header_digest)
             self.batches += len(rows)
+            self.last = int(rows[-1, POSITION])
             self.position = int(rows[-1, POSITION] + rows[-1, SIZE])
             self.next_offset = int(rows[-1, LAST_OFFSET]) + 1
             large = self.position - start >= _LARGE_BATCH * len(rows)
@@ -108,30 +145,38 @@ class Walk:
         return rows
 
 
-def sound_bytes(data: memoryview, offset: int, end_offset: int, *, dense: bool) -> int:
-    """How many bytes at the front of `data` are whole batches with the right CRC and plausible offsets.
-
-    The first batch holds `offset`, or is the first one after it where offsets may have gaps. Base offsets are outside
-    the CRC: only their order can show that one is wrong.
-    """
-    rows, _, _ = _parse_all(data, 0, len(data), 0, False)
+def sound_bytes(data: memoryview, base_offset: int, end_offset: int, *, dense: bool, history: History) -> int:
+    """How many bytes at the front of `data` are whole batches with the right CRC, offsets that follow each other, and
+    leader epochs of the history. The first batch starts at `base_offset`, or after it where there may be gaps."""
+    rows = parse_all(data, base_offset, dense=dense, history=history)
     sound = 0
     for row in rows.tolist():
-        begin, base_offset, last_offset = row[POSITION], row[BASE_OFFSET], row[LAST_OFFSET]
-        if (
-            crc32c(data[begin + CRC_COVERED_FROM : begin + row[SIZE]]) != row[CRC]
-            or last_offset < offset
-            or last_offset >= end_offset
-            or (dense and base_offset > offset)
-            or (sound and base_offset < offset)
-        ):
+        begin, end = row[POSITION], row[POSITION] + row[SIZE]
+        if row[LAST_OFFSET] >= end_offset or crc32c(data[begin + CRC_COVERED_FROM : end]) != row[CRC]:
             break
-        sound = begin + row[SIZE]
-        offset = last_offset + 1
+        sound = end
     return sound
 
 
-def _parse_all(data: memoryview, position: int, end: int, next_offset: int, dense: bool) -> tuple[Rows, int, bool]:
+def following_bytes(data: memoryview, base_offset: int, end_offset: int, history: History) -> int:
+    """As `sound_bytes`, for bytes whose CRCs have been checked before: a few microseconds. Of a run that ends too early
+    the last batch is checked, because its length may be what is wrong."""
+    end, last = follow_headers(np.frombuffer(data, np.uint8), base_offset, end_offset, *history)
+    if end < len(data) and end and not crc_is_right(data[last:end]):
+        return int(last)
+    return int(end)
+
+
+def parse_all(data: memoryview, next_offset: int, *, dense: bool = False, history: History = NO_HISTORY) -> Rows:
+    """A row for each whole batch at the front."""
+    return _parse_all(data, 0, len(data), next_offset, dense, history, False)[0]
+
+
+def _parse_all(
+    data: memoryview, position: int, end: int, next_offset: int, dense: bool, history: History, may_rise: bool
+) -> tuple[Rows, int, bool]:
     rows: Rows = np.empty((len(data) // HEADER_BYTES, HEADER_COLUMNS), np.int64)
-    filled, after, bad = parse_headers(np.frombuffer(data, np.uint8), position, end, next_offset, dense, rows)
+    filled, after, bad = parse_headers(
+        np.frombuffer(data, np.uint8), position, end, next_offset, dense, *history, may_rise, rows
+    )
     return rows[:filled], after, bool(bad)

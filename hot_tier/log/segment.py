@@ -7,6 +7,9 @@ Invariants:
 - `size` is the end of the last whole batch; a failed write is cut off again, so nothing torn lies before it.
 - Every byte is checked against its CRC once per life of the process before it is served: what was appended by
   this process counts as checked, the rest is checked by the first read (`read_checked`).
+- What no CRC covers (base offset, length, leader epoch) is checked at every read. Batches must follow each other, in
+  the epochs that the log knows; where compaction left gaps, their heads must be what they were (`heads`).
+- What another process wrote is proved against the seal, or what a clean stop wrote down, before any of it is served.
 - A damaged batch is never served and never stepped over: it ends the bytes before it, and asking for it raises
   CorruptLog.
 - A retired segment (deleted, replaced or cut) is never opened again; readers that hold its file may finish.
@@ -15,6 +18,7 @@ Invariants:
 import errno
 import os
 from bisect import bisect_left, insort
+from time import monotonic
 from typing import Final, NamedTuple
 
 import structlog
@@ -22,7 +26,18 @@ import structlog
 from hot_tier.errors import CorruptBatch, CorruptLog, DiskFull, StorageFailure
 from hot_tier.ids import Offset
 from hot_tier.log import names
-from hot_tier.log.files import FilePool, OpenFile, read_at, read_cached_at, sync_data, write_at
+from hot_tier.log.epochs import History
+from hot_tier.log.files import (
+    FilePool,
+    OpenFile,
+    Signature,
+    read_at,
+    read_cached_at,
+    signature,
+    sync_data,
+    write_at,
+)
+from hot_tier.log.heads import Marks, extended, read_marked
 from hot_tier.log.index import (
     NEVER_CLEANED,
     NO_TIMESTAMP,
@@ -37,13 +52,17 @@ from hot_tier.log.index import (
 )
 from hot_tier.log.scan import (
     BASE_OFFSET,
+    HEADS_DIFFER,
     LAST_OFFSET,
     MAX_TIMESTAMP,
     POSITION,
     SIZE,
+    WRONG_HEADER,
     Rows,
     Walk,
+    crc_is_right,
     digest_of_heads,
+    following_bytes,
     sound_bytes,
 )
 from hot_tier.record.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
@@ -56,11 +75,21 @@ _RECENT: Final = 512
 _WORTH_SAVING: Final = 64
 """Entries; fewer are rebuilt by reading a quarter of a megabyte."""
 
+_LOOK_AGAIN_SECONDS: Final = 1.0
+
 _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT}
 
 
 class WouldBlock(Exception):
     """The page cache does not hold what is needed; ask again from a thread."""
+
+
+class Heads(NamedTuple):
+    """How many batches the first `size` bytes are, and the digest over their heads."""
+
+    size: int
+    batches: int
+    digest: int
 
 
 class SegmentInfo(NamedTuple):
@@ -89,10 +118,14 @@ class Segment:
     __slots__ = (
         "_checked",
         "_file",
+        "_marks",
         "_older",
         "_own_from",
         "_pool",
         "_recent",
+        "_seen",
+        "_tail",
+        "_unproven",
         "base_offset",
         "batches",
         "cleaned_ms",
@@ -111,6 +144,7 @@ class Segment:
         "sealed",
         "size",
         "stem",
+        "unsound",
     )
 
     def __init__(self, pool: FilePool, directory: str, base_offset: int, index_interval: int) -> None:
@@ -142,10 +176,19 @@ class Segment:
         """Positions of damaged batches, rising."""
         self.damage = ""
         """What was found first."""
+        self.unsound = False
+        """Something in it is wrong, and nobody can say where: nothing of it is served."""
         self._recent: dict[int, int] = {}
         self._older: dict[int, int] = {}
         self._checked = (0, 0)
         self._own_from = 0
+        self._unproven: Heads | None = None
+        """What another process wrote, while nobody has looked whether it is so."""
+        self._tail = Heads(0, 0, 0)
+        """Where there are gaps: all that is written, in one value for threads."""
+        self._marks: Marks | None = None
+        self._seen: tuple[float, Signature] = (0.0, ())
+        """When its damage was last looked at, and what the file was then."""
 
     @classmethod
     def from_seal(cls, pool: FilePool, directory: str, seal: Seal, index_interval: int) -> "Segment":
@@ -157,9 +200,13 @@ class Segment:
         segment.cleaned_ms = seal.cleaned_ms
         segment.sealed = segment.seal_written = seal.sealed
         segment.dense = seal.dense
-        segment.batches = seal.batches
-        segment.header_digest = seal.header_digest
+        segment.wrote(seal.batches, seal.header_digest)
         return segment
+
+    def wrote(self, batches: int, header_digest: int) -> None:
+        """What it held when another process let go of it."""
+        self.batches, self.header_digest = batches, header_digest
+        self._tail = self._unproven = Heads(self.size, batches, header_digest)
 
     @property
     def path(self) -> str:
@@ -190,6 +237,7 @@ class Segment:
             try:
                 file = self._file = self._pool.open(self, self.path, os.O_RDONLY if self.sealed else os.O_RDWR)
             except FileNotFoundError as error:
+                self.mark_damaged(0, "the file is missing")
                 raise CorruptLog("a segment's file is missing", where=self.path) from error
             except OSError as error:
                 raise StorageFailure(f"cannot open: {error}", where=self.path) from error
@@ -209,6 +257,7 @@ class Segment:
         if self.sealed:
             # It is on disk, and sealed segments that nobody reads should cost no memory.
             self.index = None
+            self._marks = None
             self._recent = {}
             self._older = {}
 
@@ -252,6 +301,8 @@ class Segment:
         if self.batches != UNKNOWN:
             self.header_digest = digest_of_heads(memoryview(batch), self.header_digest)
             self.batches += 1
+        if not self.dense:
+            self._tail = Heads(position + size, self.batches, self.header_digest)
         # The size last: a thread that sees these bytes also sees that their offsets belong to the segment.
         self.end_offset = last_offset + 1
         self.size = position + size
@@ -270,7 +321,7 @@ class Segment:
         self.unseal()
         fd = self.file().fd
         index = self.load_index(fd)
-        position = self.position_of(offset, fd)
+        position = self.place_of(offset, fd)[0]
         end_offset, latest, latest_offset = self.base_offset, NO_TIMESTAMP, self.base_offset
         walk = Walk(fd, 0, position, self.base_offset)
         for rows in walk:
@@ -286,6 +337,8 @@ class Segment:
         self.batches, self.header_digest = walk.batches, walk.header_digest
         self._recent, self._older = {}, {}
         self._own_from = min(self._own_from, position)
+        self._unproven, self._marks = None, None
+        self._tail = Heads(position, self.batches, self.header_digest)
         self._checked = (min(self._checked[0], position), min(self._checked[1], position))
         del self.damaged[bisect_left(self.damaged, position) :]
 
@@ -373,8 +426,9 @@ class Segment:
 
     # Finding
 
-    def position_of(self, offset: int, fd: int | None = None) -> int:
-        """Where the first batch starts whose last offset is at or above `offset`; `size` if there is none.
+    def place_of(self, offset: int, fd: int | None = None) -> tuple[int, int]:
+        """Where the first batch starts whose last offset is at or above `offset`, and its base offset; `size` and
+        `end_offset` if there is none. In a dense segment the base offset does not come from that batch itself.
 
         Given a pinned `fd`, it may wait for the disk; else it raises WouldBlock instead.
         """
@@ -382,9 +436,9 @@ class Segment:
         if position is None:
             position = self._older.get(offset)
         if position is not None:
-            return position
+            return position, offset
         if offset >= self.end_offset:
-            return self.size
+            return self.size, self.end_offset
         index = self.index
         if index is None:
             if fd is None:
@@ -393,25 +447,25 @@ class Segment:
         found, position = index.floor(offset - self.base_offset)
         expected = found + self.base_offset
         if expected == offset:
-            return position
+            return position, expected
+        before = -1
         while position < self.size:
-            header = self.header_at(position, fd)
-            if header.base_offset < expected or (self.dense and header.base_offset != expected):
-                self.mark_damaged(position, f"offset {header.base_offset} where {expected} was expected")
-                raise self.corrupt(position)
+            header = self.header_at(position, fd, expected=expected, before=before)
             if header.last_offset >= offset:
-                break
+                return position, header.base_offset
+            before = position
             position += header.size
             expected = header.last_offset + 1
-        return position
+        return self.size, self.end_offset
 
     def boundary(self, position: int) -> int:
         """The last position at or before `position` that is known to start a batch, without looking at the log."""
         index = self.index
         return index.boundary(position) if index is not None else 0
 
-    def header_at(self, position: int, fd: int | None = None) -> BatchHeader:
-        """As for `position_of`, without `fd` it raises WouldBlock where it would wait for the disk."""
+    def header_at(self, position: int, fd: int | None, *, expected: int, before: int = -1) -> BatchHeader:
+        """The header of the batch that starts at offset `expected`, or after it where there are gaps; `before` is where
+        the batch before it starts. As `place_of`, without `fd` it raises WouldBlock where it would wait."""
         try:
             if fd is None:
                 data = read_cached_at(self.file().fd, position, HEADER_BYTES)
@@ -427,13 +481,57 @@ class Segment:
                 header.magic == MAGIC
                 and header.last_offset_delta >= 0
                 and position + header.size <= self.size
-                and self.base_offset <= header.base_offset < self.end_offset
+                and expected <= header.base_offset
+                and header.last_offset < self.end_offset
+                and (not self.dense or header.base_offset == expected)
             ):
                 return header
         except CorruptBatch:
             pass
-        self.mark_damaged(position, "no valid batch header")
-        raise self.corrupt(position)
+        raise self.blame(self.file().fd if fd is None else fd, before, position)
+
+    # Proving
+
+    def prove(self, fd: int, history: History) -> None:
+        """Whether the bytes that another process wrote are what it wrote, as far as heads tell. Waits for the disk."""
+        written = self._unproven
+        if written is None:
+            return
+        if self.dense:
+            walk = Walk(fd, 0, written.size, self.base_offset, dense=True, history=history)
+            for _ in walk:
+                pass
+        else:
+            self._marks, walk = extended(None, fd, self.base_offset, written.size, history)
+        if self._unproven is not written:
+            return  # It was cut meanwhile.
+        if walk.fault is not None:
+            self.blame(fd, walk.last if walk.batches else -1, walk.position, walk.fault)
+            self.unsound = not self.dense
+        elif written.batches != UNKNOWN and (walk.batches, walk.header_digest) != written[1:]:
+            self._find_damage(fd, written.size, history)
+        elif self.sealed and not self.damaged and self.dense and walk.next_offset != self.end_offset:
+            self.mark_unsound(f"it ends at offset {walk.next_offset}, not at {self.end_offset}")
+        elif self.sealed and os.fstat(fd).st_size > written.size:
+            self._report(written.size, "the file goes on where its seal says that it ends")
+        self._unproven = None
+
+    def _find_damage(self, fd: int, size: int, history: History) -> None:
+        """The heads are not what was written. A CRC field may be wrong: then its batch is found."""
+        walk = Walk(fd, 0, size, self.base_offset, dense=self.dense, check_from=0, history=history)
+        for _ in walk:
+            pass
+        if walk.fault is not None:
+            self.mark_damaged(walk.position, walk.fault)
+        else:
+            self.mark_unsound(HEADS_DIFFER)
+
+    def blame(self, fd: int, before: int, position: int, what: str = WRONG_HEADER) -> CorruptLog:
+        """There is no batch at `position`: it is damaged, or the length of the one before it is."""
+        if before >= 0 and not crc_is_right(read_at(fd, before, position - before)):
+            position, what = before, "its length is wrong"
+        self.mark_damaged(position, what)
+        return self.corrupt(position)
 
     # Reading
 
@@ -443,39 +541,106 @@ class Segment:
         return position >= self._own_from or (start <= position and position + length <= end)
 
     def found(self, size: int, end_offset: int) -> None:
-        """The file holds so much that another process wrote."""
+        """The file holds so much that another process wrote, and its heads have been looked at."""
         self.size = self._own_from = size
         self.end_offset = end_offset
+        self._tail = Heads(size, self.batches, self.header_digest)
 
-    def read_checked(self, fd: int, position: int, length: int, offset: int) -> memoryview:
-        """The batches there, up to the first damaged one; `offset` led to the first. Waits for the disk; any thread
-        may call it."""
+    def read_cached(self, position: int, length: int, base_offset: int, history: History) -> memoryview | None:
+        """The batches there, from the one that starts at `base_offset` up to the first damaged one. None where that
+        would wait for the disk, or takes more than a look at their heads."""
+        if self.retired or not self.dense or self.unsound or not self.is_checked(position, length):
+            return None
         try:
-            data = read_at(fd, position, length)
+            data = read_cached_at(self.file().fd, position, length)
         except OSError as error:
             raise StorageFailure(f"cannot read: {error}", where=self.path) from error
-        if len(data) == length and self.is_checked(position, length):
-            return data
-        sound = sound_bytes(data, max(offset, self.base_offset), self.end_offset, dense=self.dense)
+        if data is None:
+            return None
+        sound = following_bytes(data, base_offset, self.end_offset, history)
+        return data if sound == length else self._until_damage(data, position, sound)
+
+    def read_checked(self, fd: int, position: int, length: int, base_offset: int, history: History) -> memoryview:
+        """As `read_cached`, and CRCs are checked where they have not been. Waits for the disk; any thread may call
+        it."""
+        if self._unproven is not None and position < self._own_from:
+            self.prove(fd, history)
+        if self.unsound:
+            raise self.corrupt(position)
+        try:
+            data = read_at(fd, position, length) if self.dense else self._read_marked(fd, position, length, history)
+        except OSError as error:
+            raise StorageFailure(f"cannot read: {error}", where=self.path) from error
+        checked = len(data) == length and self.is_checked(position, length)
+        if checked and self.dense:
+            sound = following_bytes(data, base_offset, self.end_offset, history)
+        elif checked:
+            sound = length
+        else:
+            sound = sound_bytes(data, base_offset, self.end_offset, dense=self.dense, history=history)
         if position + length > self.size:
             return data[:sound]  # It was cut meanwhile.
         if sound < length:
-            self.mark_damaged(position + sound, "the batch does not match its CRC, or its header is not one")
-            if sound == 0:
-                raise self.corrupt(position)
+            data = self._until_damage(data, position, sound)
         self.checked(position, position + sound)
+        return data
+
+    def _read_marked(self, fd: int, position: int, length: int, history: History) -> memoryview:
+        marks, written = self._marks, self._tail
+        if marks is None or marks.end < position + length:
+            marks, walk = extended(marks, fd, self.base_offset, written.size, history)
+            digest = written.digest if written.batches != UNKNOWN else walk.header_digest
+            if walk.fault is not None or walk.header_digest != digest:
+                if self._tail is written:
+                    self.mark_unsound(walk.fault or HEADS_DIFFER)
+                raise self.corrupt(position)
+            self._marks = marks
+        data = read_marked(fd, marks, position, length, self.base_offset)
+        if data is None:
+            self.mark_unsound(HEADS_DIFFER)
+            raise self.corrupt(position)
+        return data
+
+    def _until_damage(self, data: memoryview, position: int, sound: int) -> memoryview:
+        self.mark_damaged(position + sound, "the batch does not match its CRC, or " + WRONG_HEADER)
+        if sound == 0:
+            raise self.corrupt(position)
         return data[:sound]
 
     def checked(self, start: int, end: int) -> None:
-        """The CRC of every batch from `start` to `end` is right."""
+        """The CRC of every batch from `start` to `end` is right, and they follow each other."""
         known_start, known_end = self._checked
         self._checked = (known_start, max(known_end, end)) if known_start <= start <= known_end else (start, end)
 
     def mark_damaged(self, position: int, what: str) -> None:
         if position not in self.damaged:
             insort(self.damaged, position)
-            self.damage = self.damage or f"byte {position}: {what}"
-            _log.error("log damaged", file=self.path, position=position, what=what)
+            self._report(position, what)
+
+    def _report(self, position: int, what: str) -> None:
+        self.damage = self.damage or f"byte {position}: {what}"
+        self._seen = monotonic(), signature(self.path)
+        _log.error("log damaged", file=self.path, position=position, what=what)
+
+    def look_again(self) -> None:
+        """Someone may have put a whole copy in the place of a damaged file: then all of it is proved anew."""
+        looked, seen = self._seen
+        if self.lost_tail or monotonic() - looked < _LOOK_AGAIN_SECONDS:
+            return
+        now = signature(self.path)
+        self._seen = monotonic(), now
+        if now == seen:
+            return
+        self.damaged, self.damage, self.unsound = [], "", False
+        self.close()
+        self.index = self._marks = None
+        self._checked, self._own_from = (0, 0), self.size
+        self._unproven = Heads(self.size, self.batches, self.header_digest)
+        _log.info("damaged file has changed, it is checked again", file=self.path)
+
+    def mark_unsound(self, what: str) -> None:
+        self.unsound = True
+        self.mark_damaged(0, what)
 
     def damage_from(self, position: int) -> int:
         """Where the first damaged batch at or after `position` starts; `size` if none is known."""

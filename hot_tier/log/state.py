@@ -81,7 +81,8 @@ def _state(log: dict[str, Any], logs_directory: str, pool: FilePool) -> LogState
         segment = Segment.from_seal(pool, state.directory, Seal(*seal), DEFAULT_INDEX_INTERVAL)
         segment.created_ms = created_ms
         segment.damaged = damaged
-        segment.batches, segment.header_digest, segment.damage = heads
+        *digest, segment.damage = heads
+        segment.wrote(*digest)
         if damaged and not segment.damage:
             segment.damage = f"byte {damaged[0]}: found by an earlier process"
         state.segments.append(segment)

@@ -45,8 +45,9 @@ def open_log(data_dir: object, config: TopicConfig | None = None, state: LogStat
     return PartitionLog(Disk(str(data_dir), SETTINGS), TP, TOPIC_ID, config or TopicConfig(), state)
 
 
-def append(log: PartitionLog, data: bytearray, *, epoch: int = 0, now_ms: int = NOW) -> Appended:
-    return log.append(data, read_header(data), epoch, now_ms)
+def append(log: PartitionLog, data: bytearray, *, epoch: int | None = None, now_ms: int = NOW) -> Appended:
+    """In the epoch that the log is in, unless another is given."""
+    return log.append(data, read_header(data), max(0, log.leader_epoch) if epoch is None else epoch, now_ms)
 
 
 def read_bytes(log: PartitionLog, offset: int, *, max_bytes: int = 1 << 20, end_offset: int | None = None) -> bytes:

@@ -18,14 +18,13 @@ from gateway.kafka.protocol.messages.update_features import (
 )
 
 FEATURES: Final = ("group.version", "share.version", "streams.version", "transaction.version")
-ONE_ERROR_SINCE: Final = 2
 
 
 def update(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
     asked = {each.feature: _outcome(each) for each in request.feature_updates}
     results = [UpdatableFeatureResult(name, code, message) for name, (code, message) in asked.items()]
     refused = next((each for each in results if each.error_code), None)
-    if context.api_version < ONE_ERROR_SINCE or refused is None:
+    if refused is None:
         return UpdateFeaturesResponse(results=results)
     return UpdateFeaturesResponse(error_code=refused.error_code, error_message=refused.error_message)
 

@@ -1,5 +1,6 @@
 """DescribeUserScramCredentials: no passwords are kept, so that nobody is found."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,11 +17,13 @@ from gateway.kafka.protocol.messages.describe_user_scram_credentials import (
 def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
-    names = dict.fromkeys(user.name for user in request.users or ())
+    named = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(
         results=[
             DescribeUserScramCredentialsResult(name, ErrorCode.RESOURCE_NOT_FOUND, "no passwords are kept")
-            for name in names
+            if times == 1
+            else DescribeUserScramCredentialsResult(name, ErrorCode.DUPLICATE_RESOURCE, "the user is named twice")
+            for name, times in named.items()
         ]
     )
 

@@ -159,14 +159,9 @@ async def test_features_are_at_level_0_and_stay_there(wire):
         return answer.error_code, [each.error_code for each in answer.results], answer.error_message
 
     refused = ErrorCode.INVALID_UPDATE_VERSION
-    for version in (0, 1):
-        assert await update(version, group_version=1, metadata_version=7, share_version=0) == (
-            0,
-            [refused, refused, 0],
-            None,
-        )
-    code, _, message = await update(2, share_version=0, group_version=1)
-    assert (code, message) == (refused, "group.version is served at level 0 alone")
+    for version in (0, 1, 2):
+        code, results, message = await update(version, share_version=0, group_version=1)
+        assert (code, results, message) == (refused, [], "group.version is served at level 0 alone")
     assert await update(2, share_version=0) == (0, [], None)
 
 
@@ -205,3 +200,5 @@ async def test_no_user_has_a_password(wire):
         assert (answer.error_code, answer.results) == (0, [])
     answer = await wire.ask(DescribeUserScramCredentialsRequest([UserName("a"), UserName("b")]), 0)
     assert [(each.user, each.error_code) for each in answer.results] == [("a", 91), ("b", 91)]
+    answer = await wire.ask(DescribeUserScramCredentialsRequest([UserName("a"), UserName("a")]), 0)
+    assert [(each.user, each.error_code) for each in answer.results] == [("a", 92)]

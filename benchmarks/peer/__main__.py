@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.peer.jars import PeerUnavailable, fetch, kafka_version
+from benchmarks.peer.jars import PeerUnavailable, fetch, fetch_programs, kafka_version
 from benchmarks.peer.kafka import KafkaServer
 
 
@@ -19,6 +19,10 @@ def main() -> int:
         if action == "fetch":
             print(f"Apache Kafka {kafka_version()}: fetching jars with Maven unless they are there already")
             print(f"jars in {fetch()}")
+            try:
+                print(f"jars of Kafka Streams, Connect and MirrorMaker in {fetch_programs()}")
+            except PeerUnavailable as error:
+                print(f"tests with Kafka Streams, Connect and MirrorMaker are skipped: {error}", file=sys.stderr)
             return 0
         with (
             tempfile.TemporaryDirectory(prefix="kafka-") as directory,

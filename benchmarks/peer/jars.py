@@ -1,6 +1,6 @@
-"""Owns where Apache Kafka's jars are and how they get there: Maven copies what `pom.xml` lists.
+"""Owns where Apache Kafka's jars are and how they get there: Maven copies what `pom.xml` and `programs.xml` list.
 
-The jars of one version are complete or absent: Maven fills a scratch directory which is then renamed.
+Of each list the jars of one version are complete or absent: Maven fills a scratch directory which is then renamed.
 Nothing is installed here; a missing Java or Maven is a `PeerUnavailable` that says so.
 """
 
@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 POM = Path(__file__).with_name("pom.xml")
+PROGRAMS = Path(__file__).with_name("programs.xml")
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "kafka"
 MIN_JAVA = 17
 FETCH_TIMEOUT_S = 600
@@ -39,7 +40,15 @@ def java() -> str:
 
 def jars_dir() -> Path:
     """The directory of the jars; `PeerUnavailable` if they were not fetched yet."""
-    directory = CACHE / kafka_version()
+    return _present(CACHE / kafka_version())
+
+
+def programs_dir() -> Path:
+    """The directory of what Kafka Streams, Connect and MirrorMaker need beside them; as `jars_dir`."""
+    return _present(CACHE / f"{kafka_version()}-programs")
+
+
+def _present(directory: Path) -> Path:
     if not directory.is_dir():
         raise PeerUnavailable(f"no jars in {directory}: run `python -m benchmarks.peer fetch` (make kafka-jars)")
     return directory
@@ -47,20 +56,28 @@ def jars_dir() -> Path:
 
 def fetch() -> Path:
     """Copies the jars from Maven's repositories unless they are there already."""
-    directory = CACHE / kafka_version()
+    return _copy(POM, CACHE / kafka_version())
+
+
+def fetch_programs() -> Path:
+    return _copy(PROGRAMS, CACHE / f"{kafka_version()}-programs", "-DexcludeTransitive=true")
+
+
+def _copy(pom: Path, directory: Path, *flags: str) -> Path:
     if directory.is_dir():
         return directory
     java()
     maven = shutil.which("mvn")
     if maven is None:
         raise PeerUnavailable("no mvn on PATH: install Maven (Debian: maven)")
-    scratch = CACHE / f".{kafka_version()}.partial"
+    scratch = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     goal = "dependency:copy-dependencies"
-    command = [maven, "-q", "-B", "-f", str(POM), goal, f"-DoutputDirectory={scratch}"]
+    command = [maven, "-q", "-B", "-f", str(pom), goal, f"-DoutputDirectory={scratch}"]
+    command += [f"-Dkafka.version={kafka_version()}", *flags]
     result = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
-    if result.returncode != 0 or not list(scratch.glob("kafka_*.jar")):
+    if result.returncode != 0 or not list(scratch.glob("*.jar")):
         tail = "\n".join((result.stdout + result.stderr).splitlines()[-15:])
         raise PeerUnavailable(f"Maven could not fetch Apache Kafka {kafka_version()}:\n{tail}")
     scratch.rename(directory)

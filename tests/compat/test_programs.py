@@ -1,0 +1,195 @@
+"""Programs that people run beside Kafka, unmodified, against the broker: Kafka Streams, Connect and MirrorMaker 2."""
+
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from benchmarks.peer.jars import PeerUnavailable, jars_dir, java, programs_dir
+from benchmarks.peer.kafka import KafkaServer
+from benchmarks.peer.tools import QUICK_START, QUIET
+from benchmarks.process import wait_for
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
+
+PATIENCE_S = 90
+"""A JVM on a busy machine takes its time."""
+
+Start = Callable[..., None]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Start]:
+    """Starts a Java class with files of properties as its arguments; what it printed is shown if the test fails."""
+    try:
+        command = [java(), *QUICK_START, QUIET, "-cp", f"{jars_dir()}/*:{programs_dir()}/*"]
+    except PeerUnavailable as error:
+        pytest.skip(str(error))
+    started: list[subprocess.Popen[bytes]] = []
+    output = tmp_path / "output.txt"
+
+    def start(main: str, *files: Mapping[str, str]) -> None:
+        names = []
+        for number, properties in enumerate(files):
+            path = tmp_path / f"{number}.properties"
+            path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+            names.append(str(path))
+        with output.open("wb") as out:
+            started.append(subprocess.Popen([*command, main, *names], stdout=out, stderr=out, cwd=tmp_path))
+
+    try:
+        yield start
+    finally:
+        for process in started:
+            process.terminate()
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        print(output.read_text()[-5000:] if output.exists() else "")
+
+
+@contextmanager
+def admin_of(bootstrap: str, *topics: NewTopic) -> Iterator[AdminClient]:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_topics(list(topics)).values() if topics else ():
+        made.result(30)
+    yield admin
+
+
+def send(bootstrap: str, topic: str, values: list[str]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    for value in values:
+        producer.produce(topic, value, key=value)
+    assert producer.flush(30) == 0
+
+
+def read(bootstrap: str, topic: str, enough: Callable[[dict[bytes, bytes]], bool]) -> dict[bytes, bytes]:
+    """The latest value of each key, as soon as it is enough."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"reads-{topic}", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found: dict[bytes, bytes] = {}
+
+    def more() -> bool:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            found[message.key()] = message.value()
+        return enough(found)
+
+    try:
+        wait_for(more, f"records in {topic}", PATIENCE_S, interval_s=0)
+    finally:
+        consumer.close()
+    return found
+
+
+def test_kafka_streams_counts_words(bootstrap: str, program: Start, tmp_path: Path):
+    """Its state is in a changelog that it makes itself, and the words travel through a topic between two steps."""
+    given, counted = "streams-plaintext-input", "streams-wordcount-output"
+    with admin_of(bootstrap, NewTopic(given, 2), NewTopic(counted, 1, config={"cleanup.policy": "compact"})) as admin:
+        send(bootstrap, given, ["a log is a log", "a record of the log"])
+        program(
+            "org.apache.kafka.streams.examples.wordcount.WordCountDemo",
+            {"bootstrap.servers": bootstrap, "state.dir": str(tmp_path / "state"), "commit.interval.ms": "200"},
+        )
+        counts = read(bootstrap, counted, lambda found: sum(int.from_bytes(each) for each in found.values()) == 10)
+        assert {word.decode(): int.from_bytes(count) for word, count in counts.items()} == {
+            "a": 3,
+            "log": 3,
+            "is": 1,
+            "record": 1,
+            "of": 1,
+            "the": 1,
+        }
+        made = [name for name in admin.list_topics(timeout=10).topics if name.startswith("streams-wordcount-")]
+        assert len([name for name in made if name.endswith(("-changelog", "-repartition"))]) == 2
+
+
+def test_connect_copies_a_file_through_a_topic(bootstrap: str, program: Start, tmp_path: Path):
+    source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
+    lines = [f"line {number}" for number in range(100)]
+    source.write_text("".join(f"{line}\n" for line in lines))
+    program(
+        "org.apache.kafka.connect.cli.ConnectStandalone",
+        {
+            "bootstrap.servers": bootstrap,
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "offset.storage.file.filename": str(tmp_path / "offsets"),
+            "offset.flush.interval.ms": "500",
+            "plugin.discovery": "service_load",
+            "listeners": "HTTP://127.0.0.1:0",
+        },
+        {
+            "name": "source",
+            "connector.class": "FileStreamSource",
+            "tasks.max": "1",
+            "file": str(source),
+            "topic": "connect-lines",
+        },
+        {
+            "name": "sink",
+            "connector.class": "FileStreamSink",
+            "tasks.max": "1",
+            "file": str(sink),
+            "topics": "connect-lines",
+        },
+    )
+    wait_for(lambda: sink.exists() and sink.read_text().splitlines() == lines, "the lines in the sink", PATIENCE_S)
+
+
+@pytest.mark.slow
+def test_mirror_maker_copies_records_and_settings(bootstrap: str, program: Start, tmp_path: Path):
+    """From Apache Kafka, with every topic setting that can be told from its default."""
+    settings = {
+        "retention.ms": "86400000",
+        "segment.bytes": "2097152",
+        "compression.type": "gzip",
+        "compression.gzip.level": "5",
+        "preallocate": "true",
+    }
+    directory = tmp_path / "kafka"
+    directory.mkdir()
+    with KafkaServer(directory, heap="256M") as kafka:
+        with admin_of(kafka.bootstrap, NewTopic("orders", 2, config=settings)):
+            send(kafka.bootstrap, "orders", [f"order-{number}" for number in range(50)])
+        program(
+            "org.apache.kafka.connect.mirror.MirrorMaker",
+            {
+                "clusters": "kafka, here",
+                "kafka.bootstrap.servers": kafka.bootstrap,
+                "here.bootstrap.servers": bootstrap,
+                "kafka->here.enabled": "true",
+                "kafka->here.topics": "orders",
+                "here->kafka.enabled": "false",
+                "replication.factor": "1",
+                "offset-syncs.topic.replication.factor": "1",
+                "checkpoints.topic.replication.factor": "1",
+                "heartbeats.topic.replication.factor": "1",
+                "offset.storage.replication.factor": "1",
+                "status.storage.replication.factor": "1",
+                "config.storage.replication.factor": "1",
+                "offset.storage.partitions": "1",
+                "status.storage.partitions": "1",
+                "emit.heartbeats.enabled": "false",
+                "sync.topic.configs.interval.seconds": "1",
+                "refresh.topics.interval.seconds": "1",
+                "scheduled.rebalance.max.delay.ms": "0",
+                "plugin.discovery": "service_load",
+            },
+        )
+        found = read(bootstrap, "kafka.orders", lambda found: len(found) == 50)
+        assert all(key == value for key, value in found.items())
+        with admin_of(bootstrap) as admin:
+            asked = ConfigResource(ResourceType.TOPIC, "kafka.orders")
+
+            def copied() -> bool:
+                shown = admin.describe_configs([asked])[asked].result(10)
+                return {name: shown[name].value for name in settings} == settings
+
+            wait_for(copied, "the settings of the copy", PATIENCE_S, interval_s=0.5)

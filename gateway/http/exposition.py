@@ -136,6 +136,11 @@ def _partitions(api: "Api") -> Iterator[Metric]:
     yield from (start, committed, end, size, segments)
     yield _by_topic("tierlog_topic_in_bytes_total", "Bytes of record batches written.", in_bytes)
     yield _by_topic("tierlog_topic_in_batches_total", "Record batches written.", in_batches)
+    yield _by_topic(
+        "tierlog_topic_in_expired_records_total",
+        "Records that were older than retention.ms when they came, and are deleted soon.",
+        api.node.partitions.too_old.records,
+    )
     yield _by_topic("tierlog_topic_out_bytes_total", "Bytes of record batches read.", out_bytes)
 
 

@@ -33,6 +33,7 @@ from hot_tier.log.partition_log import Appended, PartitionLog
 from hot_tier.record.batch import BatchHeader
 from hot_tier.replication.leadership import Leadership
 from hot_tier.replication.readable import ReadablePartition, Waiter
+from hot_tier.replication.too_old import TooOld, keeps_ms
 from hot_tier.replication.waiting import Waiting, copy_of
 
 ACKS_ALL: Final = -1
@@ -45,12 +46,14 @@ class Partition(ReadablePartition):
         "_flush_before_ack",
         "_followers",
         "_isr_due",
+        "_keeps_ms",
         "_later",
         "_lease_valid",
         "_loop",
         "_min_in_sync",
         "_node",
         "_stranded",
+        "_too_old",
         "_unclean",
         "_uncommitted",
         "_unsafe",
@@ -68,6 +71,7 @@ class Partition(ReadablePartition):
         high_watermark: Offset | None = None,
         isr_due: "Callable[[Partition], None] | None" = None,
         lease_valid: Callable[[], bool] | None = None,
+        too_old: TooOld | None = None,
     ) -> None:
         """`high_watermark` is what this node knew as a follower; `isr_due` hears of followers that catch up and of a
         log that fails; `lease_valid` says whether this broker surely counts as alive."""
@@ -78,6 +82,7 @@ class Partition(ReadablePartition):
         self._node = node
         self._isr_due = isr_due
         self._lease_valid = lease_valid
+        self._too_old = too_old or TooOld()
         self._later: asyncio.TimerHandle | None = None
         self._stranded = False
         self._loop = asyncio.get_running_loop()
@@ -97,6 +102,7 @@ class Partition(ReadablePartition):
         self._flush_before_ack = config.flush_before_ack
         self._min_in_sync = config.min_insync_replicas
         self._unclean = config.unclean_leader_election_enable
+        self._keeps_ms = keeps_ms(config)
         self._hold()
         if self._flush_before_ack and self.log.flushed_offset < self.log.log_end_offset:
             self.log.request_flush(self.log)
@@ -133,6 +139,8 @@ class Partition(ReadablePartition):
             )
         appended = self.log.append(batch, header, self.leader_epoch, now_ms)
         if not appended.duplicate:
+            if 0 <= header.max_timestamp < now_ms - self._keeps_ms:
+                self._too_old.came(self.tp.topic, header, self._keeps_ms, now_ms)
             if self._flush_before_ack:
                 self.log.request_flush(self.log)
             else:

@@ -26,6 +26,7 @@ from hot_tier.log.partition_log import PartitionLog
 from hot_tier.replication.fetchers import Fetchers
 from hot_tier.replication.partition import Partition, steady_ms
 from hot_tier.replication.replica import Replica
+from hot_tier.replication.too_old import TooOld
 
 _log = structlog.get_logger()
 
@@ -52,6 +53,7 @@ class PartitionTable:
         self._fetchers = fetchers
         self._isr_due = isr_due
         self._lease_valid = lease_valid
+        self.too_old = TooOld()
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._replicas: dict[tuple[str, int], Replica] = {}
         self._configs: dict[str, TopicConfig] = {}
@@ -164,7 +166,9 @@ class PartitionTable:
         known = self._let_go(tp, self._not_leader(tp, state))
         log = self._logs.log(topic.name, topic.id, tp.partition, self.config(topic))
         log.trust()
-        partition = Partition(tp, topic, log, state, self._node, steady_ms(), known, self._isr_due, self._lease_valid)
+        partition = Partition(
+            tp, topic, log, state, self._node, steady_ms(), known, self._isr_due, self._lease_valid, self.too_old
+        )
         self._partitions[tp] = partition
         return partition
 
@@ -230,6 +234,7 @@ class PartitionTable:
         for index in range(topic.partitions):
             self._let_go((topic.name, index), gone)
         self._logs.delete(topic.name, topic.id)
+        self.too_old.forget(topic.name)
 
     def _configure(self, topic: Topic) -> None:
         try:

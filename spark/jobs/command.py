@@ -17,7 +17,14 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import SparkSession
 
 from cold_tier.errors import StoreMisconfigured
-from hot_tier.errors import OffsetOutOfRange, SettingsError, TierlogError, UnknownPartition, UnknownTopic
+from hot_tier.errors import (
+    OffsetOutOfRange,
+    PolicyViolation,
+    SettingsError,
+    TierlogError,
+    UnknownPartition,
+    UnknownTopic,
+)
 from spark.session import session
 
 
@@ -148,7 +155,7 @@ def exit_code(error: TierlogError) -> int:
             return 2
         case UnknownTopic() | UnknownPartition():
             return 3
-        case OffsetOutOfRange() | JobRefused():
+        case OffsetOutOfRange() | PolicyViolation() | JobRefused():
             return 4
         case _:
             return 5 if error.retriable else 1

@@ -8,15 +8,18 @@ same job again goes on where it was killed. Into a topic, headers say what has a
 files and tables, a job has a folder or partition of its own, which is replaced as a whole.
 
 Key, value, headers and timestamp stay as they are. A source partition goes to the partition of the same number, or that
-number modulo how many the target has, in order.
+number modulo how many the target has, in order. A topic that would delete them at once, because its retention.ms is
+shorter than they are old, is refused; `--keep` sets it to -1.
 """
 
 import argparse
 import hashlib
 import json
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
@@ -24,7 +27,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from hot_tier.errors import SettingsError
+from hot_tier.errors import PolicyViolation, SettingsError
 from spark.jobs.command import add_range, configured, job_parser, print_json, range_options, run
 from spark.jobs.replay_target import Progress, TargetTopic, TopicWriter
 from spark.plan import Plan, Range
@@ -54,16 +57,21 @@ def replay_to_topic(
     target: TargetTopic,
     *,
     where: str | None = None,
+    keep: bool = False,
     **options: Any,
 ) -> ReplayReport:
-    """`options` are those of `tierlog_read` and say which rows; `where` is SQL over their columns."""
+    """`options` are those of `tierlog_read` and say which rows; `where` is SQL over their columns. With `keep`
+    the target keeps its records for ever."""
     if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
         raise SettingsError(
             "speculation would send records twice", hint="submit it with --conf spark.speculation=false"
         )
     _, plan = planned(spark, bucket, topic, **options)
     # A wrong expression is said before anything is noted in the target.
-    chosen(tierlog_read(spark, bucket, topic, **{**options, **exactly(plan)}), where)
+    wanted = chosen(tierlog_read(spark, bucket, topic, **{**options, **exactly(plan)}), where)
+    if keep:
+        target.keep()
+    check_kept(wanted, target)
     progress = target.progress()
     rest = exactly(remaining(plan, progress))
     rows = chosen(tierlog_read(spark, bucket, topic, **{**options, **rest}), where)
@@ -72,6 +80,22 @@ def replay_to_topic(
     shares = rows.select(*columns).repartitionById(last + 1, F.col("partition")).sortWithinPartitions("offset")
     counts = shares.rdd.mapPartitions(Share(target, progress)).collect()
     return ReplayReport(target.job, topic, target.where, sum(counts), dict(sorted(progress.sent.items())))
+
+
+def check_kept(rows: DataFrame, target: TargetTopic) -> None:
+    """PolicyViolation where the target would delete some of them at once."""
+    retention_ms = target.retention_ms()
+    if retention_ms < 0:
+        return
+    sent_ms = F.unix_millis("timestamp")
+    [(oldest_ms,)] = rows.agg(F.min(F.when(sent_ms >= 0, sent_ms))).collect()
+    if oldest_ms is not None and time.time() * 1000 - oldest_ms > retention_ms:
+        oldest = datetime.fromtimestamp(oldest_ms / 1000, UTC).isoformat(timespec="seconds")
+        raise PolicyViolation(
+            f"its retention.ms {retention_ms} would delete records as old as {oldest} at once",
+            where=target.where,
+            hint="`--keep` sets its retention.ms to -1 first; or replay a later range with --from",
+        )
 
 
 class Share:
@@ -134,6 +158,7 @@ def parser() -> argparse.ArgumentParser:
     place.add_argument("--to-topic", metavar="NAME", help="with --kafka: a topic that exists")
     place.add_argument("--to", dest="target", metavar="URL", help="a folder for Parquet files")
     place.add_argument("--table", metavar="NAME", help="a table of Spark's catalog")
+    made.add_argument("--keep", action="store_true", help="first set retention.ms of --to-topic to -1")
     made.add_argument("--kafka", default="127.0.0.1:9092", metavar="HOST:PORT", help="brokers of --to-topic")
     made.add_argument(
         "--kafka-config", action="append", default=[], metavar="NAME=VALUE", help="a setting of librdkafka, such as TLS"
@@ -157,6 +182,7 @@ def _work(spark: SparkSession, given: argparse.Namespace) -> int:
             raise SettingsError(f"--kafka-config cannot be {wrong[0]!r}", hint="it is NAME=VALUE")
         kafka = {"bootstrap.servers": given.kafka, **dict(pair.split("=", 1) for pair in given.kafka_config)}
         target = TargetTopic(kafka, given.to_topic, job)
+        options["keep"] = given.keep
         report = replay_to_topic(spark, given.bucket, given.topic, target, where=given.where, **options)
     else:
         write = replay_to_table if given.table else replay_to_files

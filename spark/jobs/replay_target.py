@@ -18,6 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from hot_tier.errors import TierlogError, UnknownTopic
 
@@ -83,9 +89,32 @@ class TargetTopic:
             since = {each.partition: max(0, each.offset) for each in committed[:began_with]}
             return self._look(consumer, Progress(began_with, {}, since), None, _QUIET_S)
         except KafkaException as error:
-            raise self._unavailable(error) from error
+            raise self._refused(error.args[0]) from error
         finally:
             consumer.close()
+
+    def retention_ms(self) -> int:
+        """How long it keeps records by their own times; below 0, for ever."""
+        topic = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
+        admin = self._admin()
+        try:
+            [answer] = admin.describe_configs([topic], request_timeout=_TIMEOUT_S).values()
+            config = {name: entry.value for name, entry in answer.result().items()}
+        except KafkaException as error:
+            raise self._refused(error.args[0]) from error
+        by_time = "delete" in config["cleanup.policy"] and config["message.timestamp.type"] == "CreateTime"
+        return int(config["retention.ms"]) if by_time else -1
+
+    def keep(self) -> None:
+        """From now on it keeps records for ever."""
+        entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+        topic = ConfigResource(ConfigResource.Type.TOPIC, self.topic, incremental_configs=[entry])
+        admin = self._admin()
+        try:
+            [answer] = admin.incremental_alter_configs([topic], request_timeout=_TIMEOUT_S).values()
+            answer.result()
+        except KafkaException as error:
+            raise self._refused(error.args[0]) from error
 
     def look_again(self, known: Progress, source: int, *, after_another: bool) -> Progress:
         """What has come of one source partition; for a task, which may follow one that failed."""
@@ -95,7 +124,7 @@ class TargetTopic:
             here = Progress(known.partitions, known.sent, {number: known.looked[number]})
             return self._look(consumer, here, source, _QUIET_S if after_another else 0)
         except KafkaException as error:
-            raise self._unavailable(error) from error
+            raise self._refused(error.args[0]) from error
         finally:
             consumer.close()
 
@@ -128,12 +157,11 @@ class TargetTopic:
     def _partitions(self, consumer: Consumer) -> int:
         described = consumer.list_topics(self.topic, timeout=_TIMEOUT_S).topics[self.topic]
         if described.error is not None:
-            if described.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise UnknownTopic(
-                    f"there is no topic {self.topic!r} to replay into", where=self.where, hint="create it first"
-                )
-            raise KafkaException(described.error)
+            raise self._refused(described.error)
         return len(described.partitions)
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"log_level": 0, **self.kafka})
 
     def _consumer(self) -> Consumer:
         return Consumer(
@@ -147,9 +175,13 @@ class TargetTopic:
             }
         )
 
-    def _unavailable(self, error: KafkaException) -> TargetUnavailable:
+    def _refused(self, error: KafkaError) -> TierlogError:
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return UnknownTopic(
+                f"there is no topic {self.topic!r} to replay into", where=self.where, hint="create it first"
+            )
         return TargetUnavailable(
-            f"cannot be used: {error.args[0].str()}", where=self.where, hint="check --kafka, then run it again"
+            f"cannot be used: {error.str()}", where=self.where, hint="check --kafka, then run it again"
         )
 
 

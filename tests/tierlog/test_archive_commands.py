@@ -312,6 +312,21 @@ def test_a_replay_to_a_topic_keeps_everything(run: Any, node: ServeProcess) -> N
     }
 
 
+def test_a_replay_of_records_that_the_target_would_delete_is_refused(run: Any, node: ServeProcess) -> None:
+    make_topic(node, "short", retention_ms="60000")
+    for more in ([], ["--partition", "1", "--offset", "50"]):
+        refused = run("replay", "source", "--to-topic", "short", *more, code=4).err
+        assert "short: its retention.ms 60000 would delete records as old as 2023-11-14T22:1" in refused
+        assert "`--keep` sets its retention.ms to -1" in refused
+    assert all(not records for records in consumed(node, "short").values())
+    assert run("replay", "source", "--to-topic", "short", "--keep", "--json").json["records"] == 200
+    with Client(node.url) as client:
+        assert client.get(path("topics", "short"))["config"]["retention.ms"]["value"] == "-1"
+    run("replay", "source", "--keep", code=2)
+    make_topic(node, "by-arrival", retention_ms="60000", message_timestamp_type="LogAppendTime")
+    assert run("replay", "source", "--to-topic", "by-arrival", "--json").json["records"] == 200
+
+
 def test_a_replay_of_a_range_to_a_file_and_standard_output(run: Any, node: ServeProcess, tmp_path: Path) -> None:
     target = tmp_path / "range.ndjson"
     begin, end = 1_700_000_050_000, 1_700_000_100_000

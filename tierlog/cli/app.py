@@ -19,6 +19,7 @@ import typer
 from cold_tier.errors import StoreMisconfigured, StoreUnavailable
 from hot_tier.errors import (
     MetadataUnavailable,
+    PolicyViolation,
     SettingsError,
     TierlogError,
     TopicExists,
@@ -110,7 +111,7 @@ def exit_code(error: TierlogError) -> int:
             return 2
         case UnknownPartition() | UnknownTopic() | NoSuchPin():
             return 3
-        case TopicExists():
+        case TopicExists() | PolicyViolation():
             return 4
         case ServerUnreachable() | StoreUnavailable() | MetadataUnavailable():
             return 5

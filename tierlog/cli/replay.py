@@ -7,6 +7,9 @@ topic, the partition too.
 Resuming needs a state file (`--state`; with `--output` it is `FILE.state` by itself). It is written after each page
 that reached its destination. A page may have arrived without being noted: a file is cut back to the noted size, and a
 target topic is read behind the noted offset and what already lies there is not sent again.
+
+Records that the target topic would delete at once, because its retention.ms is shorter than they are old, are not sent:
+the replay ends with an error, before it begins where the first record of a partition tells.
 """
 
 import json as jsonlib
@@ -19,11 +22,11 @@ from typing import Annotated, Any, BinaryIO, Protocol
 
 import typer
 
-from hot_tier.errors import TierlogError, UnknownPartition
+from hot_tier.errors import PolicyViolation, TierlogError, UnknownPartition
 from tierlog.cli import output, records
 from tierlog.cli.options import DEFAULT_SERVER, Json, Server, TopicName
 from tierlog.cli.produce import BATCH_BYTES, send
-from tierlog.cli.times import parse_range
+from tierlog.cli.times import parse_range, show_time
 from tierlog.cli.topics import partitions_to_read
 from tierlog.client import Client, path
 
@@ -122,6 +125,23 @@ class IntoTopic:
     client: Client
     topic: str
     target: str
+    retention_ms: int
+    """Of the target, by the records' own times; below 0 they stay for ever."""
+
+    def check_first(self, state: State) -> None:
+        for part in state.parts:
+            if part.next_offset < part.end_offset:
+                self._check_kept(_page(self.source, self.topic, part.partition, part.next_offset, 1)["messages"], part)
+
+    def _check_kept(self, messages: Sequence[Mapping[str, Any]], part: Part) -> None:
+        oldest_ms = min((each["timestamp"] for each in messages if each["timestamp"] >= 0), default=None)
+        if self.retention_ms >= 0 and oldest_ms is not None and time.time() * 1000 - oldest_ms > self.retention_ms:
+            raise PolicyViolation(
+                f"its retention.ms {self.retention_ms} would delete records as old as {show_time(oldest_ms)} "
+                f"at once ({self.topic}-{part.partition})",
+                where=self.target,
+                hint="`--keep` sets its retention.ms to -1 first; or replay a later range with --from",
+            )
 
     def resume(self, state: State) -> None:
         for part in state.parts:
@@ -143,6 +163,7 @@ class IntoTopic:
                     break
 
     def write(self, messages: Sequence[Mapping[str, Any]], part: Part, state: State) -> None:
+        self._check_kept(messages, part)
         waiting: list[str] = []
         size = sent = 0
         for each in messages:
@@ -215,6 +236,9 @@ def replay(
     to_server: Annotated[
         str | None, typer.Option(metavar="URL", help="The node that has it. [default: --server]")
     ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="First set that topic's retention.ms to -1, so that old records stay there.")
+    ] = False,
     output_: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Into this file, a JSON object per line.")
     ] = None,
@@ -239,6 +263,8 @@ def replay(
 ) -> None:
     if to_topic is not None and output_ is not None:
         raise typer.BadParameter("--to-topic and --output contradict each other: give one")
+    if keep and to_topic is None:
+        raise typer.BadParameter("--keep is about a topic: give --to-topic")
     if (offset is not None and from_ is not None) or (end_offset is not None and to is not None):
         raise typer.BadParameter("an end of the range is a time or an offset, not both")
     if to_topic is not None and to_server in (None, server) and to_topic == topic:
@@ -258,7 +284,10 @@ def replay(
         destination: Target
         if to_topic is not None:
             _match_partitions(client, to_topic, current, fresh=known is None)
-            destination = IntoTopic(source, client, topic, to_topic)
+            if keep:
+                client.patch(path("topics", to_topic), {"config": {"retention.ms": "-1"}})
+            destination = IntoTopic(source, client, topic, to_topic, _retention_ms(client, to_topic))
+            destination.check_first(current)
         elif output_ is not None:
             destination = Lines(topic, _open_output(output_, fresh=known is None))
         else:
@@ -366,6 +395,12 @@ def _match_partitions(client: Client, target: str, state: State, *, fresh: bool)
     if fresh:
         for part in state.parts:
             part.target_offset = partitions[part.partition]["high_watermark"]
+
+
+def _retention_ms(client: Client, topic: str) -> int:
+    config = {name: each["value"] for name, each in client.get(path("topics", topic))["config"].items()}
+    by_time = "delete" in config["cleanup.policy"] and config["message.timestamp.type"] == "CreateTime"
+    return int(config["retention.ms"]) if by_time else -1
 
 
 def _open_output(name: str, *, fresh: bool) -> BinaryIO:

@@ -103,6 +103,15 @@ async def test_metrics_tell_what_happened(served: Served) -> None:
     assert found["process_open_fds", ()] > 5
 
 
+async def test_metrics_tell_of_records_that_came_too_old(served: Served) -> None:
+    made = {"name": "orders", "config": {"retention.ms": "3600000"}}
+    assert (await served.post("/api/v1/topics", json=made)).status == 201
+    old = [{"value": "v", "timestamp": 1_000}, {"value": "v", "timestamp": 2_000}]
+    assert (await served.post("/api/v1/topics/orders/messages/batch", json={"messages": old})).status == 200
+    await served.produce("orders", b"new")
+    assert (await figures(served))["tierlog_topic_in_expired_records_total", (("topic", "orders"),)] == 2
+
+
 async def test_lag_is_known_for_every_group_at_once(served: Served) -> None:
     await served.make_topic("orders", 1)
     await served.produce("orders", b"a", b"b")

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from hot_tier.cluster.model import PartitionState, Topic
 from hot_tier.cluster.store import Revision
@@ -30,6 +31,7 @@ from hot_tier.log.settings import LogSettings
 from hot_tier.record.batch import read_header
 from hot_tier.record.records import Record, encode_records
 from hot_tier.replication.partition import Partition
+from hot_tier.replication.too_old import TELL_AGAIN_MS
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = UUID(int=7)
@@ -64,6 +66,36 @@ class Harness:
         future = self.partition.when_committed(Offset(end_offset))
         assert future is not None
         return future
+
+
+def test_records_that_come_too_old_are_counted_and_told_now_and_then(make: Callable[..., "Harness"]) -> None:
+    def append(harness: "Harness", age_ms: int, now_ms: int = NOW_MS, **producer: int) -> int:
+        batch = encode_records([Record(0, now_ms - age_ms, 0, None, b"v", ())] * 3, **producer)
+        harness.partition.append(batch, read_header(batch), now_ms)
+        return harness.partition._too_old.records.get("t", 0)
+
+    async def run() -> None:
+        harness = make(TopicConfig(retention_ms=1000))
+        assert append(harness, 1000) == 0
+        with capture_logs() as told:
+            assert append(harness, 1001) == 3
+            assert append(harness, 5000) == 6
+            assert append(harness, 5000, NOW_MS + TELL_AGAIN_MS) == 9
+        assert [(line["topic"], line["records"], line["retention_ms"]) for line in told] == [
+            ("t", 3, 1000),
+            ("t", 6, 1000),
+        ]
+        harness.partition._too_old.forget("t")
+        assert append(harness, 0, producer_id=1, producer_epoch=0, base_sequence=0) == 0
+        for kept in (
+            TopicConfig(retention_ms=-1),
+            TopicConfig(retention_ms=1000, cleanup_policy=("compact",)),
+            TopicConfig(retention_ms=1000, message_timestamp_type="LogAppendTime"),
+        ):
+            harness.partition.configure(harness.topic, kept)
+            assert append(harness, 1 << 40) == 0
+
+    asyncio.run(run())
 
 
 def state(epoch: int = 3, isr: tuple[NodeId, ...] = (ME,), version: int = 1) -> PartitionState:

@@ -190,6 +190,23 @@ def test_what_is_wrong_is_said(
     assert main(["nothing", "--bucket", bucket, "--to", f"file://{tmp_path}/out"]) == 3
 
 
+def test_a_target_that_would_delete_them_is_refused(
+    spark: SparkSession, archive: Archive, bucket: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create(archive.service, "short", 3, retention_ms="60000")
+    flags = ["orders", "--bucket", bucket, "--to-topic", "short", "--kafka", archive.service.kafka]
+    assert main(flags) == 4
+    said = capsys.readouterr().err
+    assert "its retention.ms 60000 would delete records as old as 2023-11-14T22:13:20" in said and "--keep" in said
+    target = TargetTopic({"bootstrap.servers": archive.service.kafka}, "short", "job")
+    assert arrived(archive.service, target) == {}
+    assert main([*flags, "--keep", "--job", "job"]) == 0
+    assert {number: len(offsets) for number, offsets in arrived(archive.service, target).items()} == dict.fromkeys(
+        range(3), COUNT
+    )
+    assert target.retention_ms() == -1
+
+
 def test_brokers_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark.jobs.replay_target._TIMEOUT_S", 1.0)
     with pytest.raises(TargetUnavailable, match=r"again at 127\.0\.0\.1:9: cannot be used"):

@@ -68,7 +68,7 @@ Large = tuple[str, PartitionProduceData, list[PartitionProduceResponse], int]
 
 
 class RecordErrors:
-    """The bad records that one response names. Clients fail those alone, and may send the rest of the batch again.
+    """The bad records that one response names. Clients tell them from the good ones that were sent beside them.
 
     No more than `MAX_NAMED_RECORDS` over all batches: a few bytes hold thousands of such records once decompressed.
     """

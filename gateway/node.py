@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gateway.kafka.handlers.fetch_sessions import FetchSessions
 from gateway.kafka.handlers.replica_sessions import ReplicaSessions
+from gateway.lane import Lane
 from gateway.loop_delay import LoopDelay
 from gateway.off_loop import COMPRESS_ON_LOOP_BYTES, ON_LOOP_BYTES
 from hot_tier.cluster.kept import KeptSettings
@@ -56,6 +57,7 @@ class Node:
     kept: KeptSettings = field(init=False)
     fetch_sessions: "FetchSessions" = field(init=False)
     replica_sessions: "ReplicaSessions" = field(init=False, default_factory=ReplicaSessions)
+    lane: Lane = field(init=False, default_factory=Lane)
     loop_delay: LoopDelay = field(init=False, default_factory=LoopDelay)
     _limits: "dict[str, tuple[TopicConfig, BatchLimits, BatchLimits]]" = field(init=False, default_factory=dict)
 

@@ -8,7 +8,10 @@ that the same call may succeed later without the caller changing anything.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
+
+LONGEST_TEXT: Final = 2000
+"""A name that somebody made up may be longer than any answer can hold."""
 
 
 class TierlogError(Exception):
@@ -24,7 +27,8 @@ class TierlogError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{text} ({self.hint})" if self.hint else text
+        whole = f"{text} ({self.hint})" if self.hint else text
+        return whole if len(whole) <= LONGEST_TEXT else f"{whole[:LONGEST_TEXT]}…"
 
 
 # What producers send

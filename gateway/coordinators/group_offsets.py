@@ -141,7 +141,7 @@ class GroupOffsets:
             if entry.group.protocol_type != CONSUMER_PROTOCOL_TYPE:
                 raise GroupNotEmpty(where=entry.group_id)
             topics = group_topics(entry.group)
-            kept = [tp for tp in asked if topics is None or tp.topic in topics]
+            kept = {tp for tp in asked if topics is None or tp.topic in topics}
         results: Results = {tp: None if _has(entry, tp) else self._missing(tp) for tp in asked}
         results.update({tp: GroupSubscribedToTopic(where=f"{entry.group_id}, {tp}") for tp in kept})
         gone = [tp for tp, error in results.items() if error is None and _has(entry, tp)]

@@ -15,9 +15,9 @@ from gateway.kafka.handler import Handler
 from gateway.kafka.handlers import api_versions
 from gateway.kafka.protocol.api_keys import ApiKey, request_class, response_class
 from gateway.kafka.protocol.messages.api_versions import ApiVersionsResponse
-from gateway.kafka.protocol.readers import reader
+from gateway.kafka.protocol.readers import QUICK_ELEMENTS, SlicedReadFunction, reader, sliced_reader
 from gateway.kafka.protocol.schema import message_info, wire_fields
-from gateway.kafka.protocol.writers import writer
+from gateway.kafka.protocol.writers import SlicedWriteFunction, sliced_writer, writer
 
 HOT: Final = (ApiKey.PRODUCE, ApiKey.FETCH)
 PATIENT: Final = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
@@ -45,8 +45,10 @@ class Route:
         self.api_key = api_key
         self.version = version
         self.function = handler.function
-        self.read = reader(request, version)
-        self.write = writer(response, version)
+        self.read = reader(request, version, QUICK_ELEMENTS)
+        """Gives up with `TooManyElements`; then `read_in_slices`."""
+        self.write = writer(response, version, quick=True)
+        """Gives up with `TakesLong`; then `write_in_slices`."""
         self.response = response
         self.flexible_request = version >= message_info(request).flexible_since
         self.flexible_response = version >= message_info(response).flexible_since and api_key is not ApiKey.API_VERSIONS
@@ -55,6 +57,14 @@ class Route:
         """Produce appends before it waits, so that the next request need not wait for its answer."""
         self.patient = api_key in PATIENT
         self.requests = 0
+
+    @property
+    def read_in_slices(self) -> SlicedReadFunction:
+        return sliced_reader(request_class(self.api_key), self.version)
+
+    @property
+    def write_in_slices(self) -> SlicedWriteFunction:
+        return sliced_writer(self.response, self.version)
 
 
 class Apis:

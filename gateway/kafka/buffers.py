@@ -7,6 +7,8 @@ closed; over the second, fetches answer with little until clients have read what
 
 from typing import Final
 
+from gateway.kafka.errors import DecodeError
+
 SMALL_ANSWER_BYTES: Final = 64 * 1024
 
 
@@ -21,6 +23,16 @@ class Buffers:
 
     def may_receive(self, more_bytes: int) -> bool:
         return self.receiving_bytes + more_bytes <= self.max_receiving_bytes
+
+    def receive(self, more_bytes: int) -> None:
+        """They are held from now on. DecodeError where there is no room for them."""
+        if not self.may_receive(more_bytes):
+            raise DecodeError(
+                "too much is being received from all clients together",
+                where=f"{self.receiving_bytes} bytes",
+                hint="raise kafka.max_receiving_bytes, or send smaller requests",
+            )
+        self.receiving_bytes += more_bytes
 
     @property
     def scarce(self) -> bool:

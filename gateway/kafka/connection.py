@@ -9,26 +9,31 @@ Leaves to: `receive` where bytes are put, `apis` what a frame means, handlers wh
 - The socket is not read (but for a few bytes) while the connection is blocked: an answer that the next request must
   wait for is open, too many are open or wait behind one that is, the client does not take its answers, or it is
   throttled. So what a client can make us hold is bounded, and the rest waits in its kernel.
-- No task per request: only a handler that returns a coroutine costs one.
+- No task per request: only a handler that returns a coroutine costs one, and a request or answer so long that it is
+  read or written in slices. Such a request stays where it was received, and nothing is received until it is answered.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable
 from functools import partial
+from inspect import isawaitable
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
 from gateway.kafka.apis import Route
-from gateway.kafka.error_response import error_response
-from gateway.kafka.errors import DecodeError, UnsupportedVersion, error_code, error_message
+from gateway.kafka.error_response import error_response, error_response_steps
+from gateway.kafka.errors import DecodeError, TooManyElements, UnsupportedVersion, error_code, error_message
 from gateway.kafka.handler import CloseConnection, Overtakable, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.frames import read_header, response_frame, skip_tagged
 from gateway.kafka.protocol.schema import Buffer
+from gateway.kafka.protocol.writers import TakesLong
 from gateway.kafka.receive import ReceiveBuffer
 from gateway.kafka.refusals import Refusals
+from gateway.kafka.slices import read_request, write_response
 from hot_tier.errors import TierlogError
 
 if TYPE_CHECKING:
@@ -52,6 +57,7 @@ UNSENT: Final = 4
 THROTTLED: Final = 8
 DRAINING: Final = 16
 CLOSING: Final = 32
+LARGE: Final = 64
 
 
 class _Answer:
@@ -151,7 +157,8 @@ class Connection(asyncio.BufferedProtocol):
                 if frame is None:
                     break
                 self._handle(frame)
-            pending_bytes = received.settle()
+            # A large frame is still where it was received.
+            pending_bytes = 0 if self._blocked & LARGE else received.settle()
         except DecodeError as error:
             self._fail(error)
             return
@@ -192,8 +199,12 @@ class Connection(asyncio.BufferedProtocol):
         route, context = known
         if route.flexible_request:
             body_at = skip_tagged(frame, body_at)
-        request = route.read(frame[body_at:])
         route.requests += 1
+        try:
+            request = route.read(frame[body_at:])
+        except TooManyElements:
+            self._handle_large(route, context, correlation_id, frame[body_at:])
+            return
         try:
             result = route.function(request, context)
         except CloseConnection:
@@ -201,9 +212,59 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             result = self._failed(route, request, error)
         if type(result) is route.response:
-            self._put(self._encode(route, correlation_id, request, result))
+            try:
+                self._put(self._encode(route, correlation_id, request, result))
+            except TakesLong:
+                self._wait(route, correlation_id, request, self._encode_in_slices(route, correlation_id, result))
+        elif type(result) is CoroutineType:
+            self._wait(route, correlation_id, request, self._work(route, correlation_id, request, result))
         elif result is not None:
             self._wait(route, correlation_id, request, result)
+
+    def _handle_large(self, route: Route, context: RequestContext, correlation_id: int, body: memoryview) -> None:
+        self._blocked |= LARGE
+        copied_bytes = 0
+        if self._received.is_shared:
+            copied_bytes = len(body)
+            self._server.buffers.receive(copied_bytes)
+            body = memoryview(bytes(body))
+        work = self._work_large(route, context, correlation_id, body, copied_bytes)
+        self._wait(route, correlation_id, None, work)
+
+    async def _work_large(
+        self, route: Route, context: RequestContext, correlation_id: int, body: memoryview, copied_bytes: int
+    ) -> list[Buffer] | None:
+        try:
+            turn = self._server.node.lane.turn()
+            await turn.rest()
+            request = await read_request(route, body, turn)
+            return await self._work(route, correlation_id, request, self._result(route, context, request))
+        finally:
+            self._server.buffers.receiving_bytes -= copied_bytes
+
+    async def _result(self, route: Route, context: RequestContext, request: Any) -> Any:
+        result = route.function(request, context)
+        return await result if isawaitable(result) else result
+
+    async def _work(self, route: Route, correlation_id: int, request: Any, work: Awaitable[Any]) -> list[Buffer] | None:
+        """The whole answer of a handler that takes its time; None if there is none."""
+        try:
+            response = await work
+        except CloseConnection:
+            raise
+        except Exception as error:
+            response = await self._failed_in_slices(route, request, error)
+        if response is None:
+            return None
+        try:
+            return self._encode(route, correlation_id, request, response)
+        except TakesLong:
+            pass
+        try:
+            return await self._encode_in_slices(route, correlation_id, response)
+        except Exception as error:
+            response = await self._failed_in_slices(route, request, error)
+            return await self._encode_in_slices(route, correlation_id, response)
 
     def _new_route(self, api_key: int, version: int, client_id: str) -> tuple[Route, RequestContext]:
         if len(self._routes) >= MAX_ROUTES:
@@ -260,13 +321,25 @@ class Connection(asyncio.BufferedProtocol):
             error = future.exception()
             if error is None:
                 result = future.result()
-            elif isinstance(error, CloseConnection):
+            elif isinstance(error, CloseConnection | DecodeError):
                 raise error
             else:
                 result = self._failed(route, request, cast(Exception, error))
             if self._blocked & CLOSING:
                 return
-            answer.frame = [] if result is None else self._encode(route, correlation_id, request, result)
+            if result is None:
+                answer.frame = []
+            elif type(result) is list:
+                answer.frame = result
+            else:
+                answer.frame = self._encode(route, correlation_id, request, result)
+        except TakesLong:
+            answer.future = self._server.spawn(self._encode_in_slices(route, correlation_id, result))
+            answer.future.add_done_callback(partial(self._done, answer, route, correlation_id, request))
+            return
+        except DecodeError as wrong:
+            self._fail(wrong)
+            return
         except (CloseConnection, asyncio.CancelledError):
             self.close()
             return
@@ -281,7 +354,7 @@ class Connection(asyncio.BufferedProtocol):
             self._send()
         if self._blocked & DRAINING:
             self._server.progress.set()
-        over = 0 if answer.overlaps else ANSWER
+        over = 0 if answer.overlaps else ANSWER | LARGE
         if self._blocked & QUEUE and not self._is_crowded():
             over |= QUEUE
         if over:
@@ -289,10 +362,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def _failed(self, route: Route, request: Any, error: Exception) -> Any:
         """The response that tells of an error that the handler did not."""
-        code = error_code(error)
         if not isinstance(error, TierlogError | TimeoutError):
             self._server.report(error, api=route.api_key.name, version=route.version, peer=self.peer)
-        made = error_response(route.response, route.version, request, code, error_message(error))
+        made = error_response(route.response, route.version, request, error_code(error), error_message(error))
+        if made is None:
+            raise CloseConnection
+        return made
+
+    async def _failed_in_slices(self, route: Route, request: Any, error: Exception) -> Any:
+        if not isinstance(error, TierlogError | TimeoutError):
+            self._server.report(error, api=route.api_key.name, version=route.version, peer=self.peer)
+        steps = error_response_steps(route.response, route.version, request, error_code(error), error_message(error))
+        made = await self._server.node.lane.turn().run(steps)
         if made is None:
             raise CloseConnection
         return made
@@ -300,13 +381,23 @@ class Connection(asyncio.BufferedProtocol):
     # Answers
 
     def _encode(self, route: Route, correlation_id: int, request: Any, response: Any) -> list[Buffer]:
+        """TakesLong: in slices, then."""
         body: list[Buffer] = [b""]
         try:
             route.write(response, body.append)
+        except TakesLong:
+            raise
         except Exception as error:
             body = [b""]
             response = self._failed(route, request, error)
             route.write(response, body.append)
+        return self._frame(route, correlation_id, response, body)
+
+    async def _encode_in_slices(self, route: Route, correlation_id: int, response: Any) -> list[Buffer]:
+        body = await write_response(route, response, self._server.node.lane.turn())
+        return self._frame(route, correlation_id, response, body)
+
+    def _frame(self, route: Route, correlation_id: int, response: Any, body: list[Buffer]) -> list[Buffer]:
         if route.throttles and response.throttle_time_ms > 0:
             self._throttle(response.throttle_time_ms)
         return response_frame(correlation_id, body, route.flexible_response)

@@ -2,22 +2,36 @@
 
 Responses have no common place for an error. Some carry one code at the top; most carry one per element, and their
 elements answer the request's one by one. So the response is built along the request: its first array with a place for
-errors answers the request's first array, fields of the same name are copied, and each error code is filled in.
+errors answers the request's first array, fields of the same name are copied, and each error code is filled in. Along
+a long request this takes long: it is a generator that stops after each element.
 """
 
+from collections.abc import Generator
 from typing import Any
 
 from gateway.kafka.protocol.schema import Wire, wire_fields
 
+Steps = Generator[None, None, Any]
+
 
 def error_response(cls: type[Any], version: int, request: Any, code: int, message: str) -> Any | None:
     """None when this response has no place for an error: an empty answer would be a lie."""
+    steps = error_response_steps(cls, version, request, code, message)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def error_response_steps(cls: type[Any], version: int, request: Any, code: int, message: str) -> Steps:
     told: list[bool] = []
-    made = _answer(cls, version, request, code, message, told)
+    made = yield from _answer(cls, version, request, code, message, told)
     return made if told else None
 
 
-def _answer(cls: type[Any], version: int, asked: Any, code: int, message: str, told: list[bool]) -> Any:
+def _answer(cls: type[Any], version: int, asked: Any, code: int, message: str, told: list[bool]) -> Steps:
+    yield
     made = cls()
     places = [(name, place) for name, place in wire_fields(cls) if place.carried_in(version)]
     if any(name == "error_code" for name, _ in places):
@@ -30,7 +44,11 @@ def _answer(cls: type[Any], version: int, asked: Any, code: int, message: str, t
     for name, place in places:
         if place.array and not isinstance(place.kind, str) and _tells(place.kind, version):
             elements = lists.pop(0) if lists else []
-            setattr(made, name, [_answer(place.kind, version, item, code, message, told) for item in elements])
+            answers: list[Any] = []
+            setattr(made, name, answers)
+            for item in elements:
+                answer = yield from _answer(place.kind, version, item, code, message, told)
+                answers.append(answer)
         elif name not in ("error_code", "error_message") and _same(name, place, asked_fields):
             value = getattr(asked, name)
             if value is not None or place.nullable_in(version):

@@ -110,6 +110,14 @@ class DecodeError(errors.TierlogError):
     """A request that is not what its header says; the connection is closed."""
 
 
+class TooManyElements(DecodeError):
+    """A request with more elements than this reader takes."""
+
+
+class AnswerTooLarge(errors.TierlogError):
+    """What was asked for is more than one answer may hold."""
+
+
 class UnsupportedVersion(errors.TierlogError):
     """An API or a version of it that is not served."""
 
@@ -146,6 +154,7 @@ class SecurityDisabled(errors.TierlogError):
 
 CODES: Final[dict[type[BaseException], ErrorCode]] = {
     DecodeError: ErrorCode.INVALID_REQUEST,
+    AnswerTooLarge: ErrorCode.INVALID_REQUEST,
     UnsupportedVersion: ErrorCode.UNSUPPORTED_VERSION,
     InvalidRequiredAcks: ErrorCode.INVALID_REQUIRED_ACKS,
     UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,

@@ -13,16 +13,22 @@ What a handler raises becomes an error response: a `TierlogError` by `gateway.ka
 UNKNOWN_SERVER_ERROR and a logged traceback. Errors of single topics or partitions belong into the response, so a
 handler catches those itself. A `throttle_time_ms` in the response is also carried out: the connection is not read
 for so long.
+
+A request may name thousands of things, or one that has thousands of parts. So a handler that goes through a list is a
+coroutine and takes its turn (`RequestContext.turn`), and what is named twice is answered once (`once`) or refused.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from gateway.kafka.buffers import Buffers
 from gateway.kafka.refusals import Refusals
+from gateway.lane import Turn
 from gateway.node import Node
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -43,6 +49,28 @@ class RequestContext:
     """Reads nothing from the connection for so many milliseconds: for a request that is not answered."""
     refusals: Refusals
     """Of this connection's producers."""
+
+    def turn(self) -> Turn:
+        return self.node.lane.turn()
+
+
+def once(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
+    """Those that name something that none before them names."""
+    return list(Once().of("", items, key))
+
+
+class Once:
+    """The same for lists inside a list: a topic may be named twice, each time with other partitions."""
+
+    def __init__(self) -> None:
+        self._named: set[Hashable] = set()
+
+    def of(self, name: str, items: Iterable[T], key: Callable[[T], Hashable]) -> Iterator[T]:
+        for item in items:
+            named = name, key(item)
+            if named not in self._named:
+                self._named.add(named)
+                yield item
 
 
 class Overtakable(asyncio.Future[Any]):

@@ -90,17 +90,19 @@ class ReceiveBuffer:
         kept = len(self._own) if self._own is not None else 0
         target = self._own
         if target is None or kept < size or target is self._view:
-            if size > FIRST_BYTES and not self._buffers.may_receive(size - kept):
-                raise DecodeError(
-                    "too much is being received from all clients together",
-                    where=f"{self._buffers.receiving_bytes} bytes",
-                    hint="raise kafka.max_receiving_bytes, or send smaller requests",
-                )
+            if size > FIRST_BYTES:
+                self._buffers.receive(size - kept)
+            else:
+                self._buffers.receiving_bytes += size - kept
             target = memoryview(bytearray(size))
-            self._buffers.receiving_bytes += size - kept
         target[:pending] = self._view[self._start : self._end]
         self._view = self._own = target
         self._start, self._end = 0, pending
+
+    @property
+    def is_shared(self) -> bool:
+        """What was received last is in the scratch: who keeps it for longer copies it."""
+        return self._view is not self._own
 
     def release(self) -> None:
         """Back to the shared scratch; whatever was pending is gone."""

@@ -19,7 +19,7 @@ import zstandard
 from gateway.kafka.apis import Apis, load_handlers
 from gateway.kafka.protocol.api_keys import ApiKey, request_class
 from gateway.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from gateway.kafka.protocol.readers import MAX_ELEMENTS
+from gateway.kafka.protocol.readers import MAX_REQUEST_ELEMENTS as MAX_ELEMENTS
 from gateway.kafka.protocol.schema import message_info
 from hot_tier.record.batch import write_batch
 from tests.fuzz.hostile import Hostile, Path, Writer, array_paths

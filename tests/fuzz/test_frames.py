@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.kafka.protocol.api_keys import ApiKey, request_class
 from gateway.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from gateway.kafka.protocol.readers import MAX_ELEMENTS
+from gateway.kafka.protocol.readers import MAX_REQUEST_ELEMENTS
 from tests.fuzz.target import TOPICS
 from tests.gateway.kafka.samples import sample
 from tests.gateway.kafka.wire import request_frame
@@ -127,7 +127,7 @@ def test_more_elements_than_a_request_may_have(target):
     began = time.monotonic()
     assert target.shoot(struct.pack(">i", len(header) + len(body)) + header + body) == b""
     assert time.monotonic() - began < 10
-    names = [MetadataRequestTopic(name="") for _ in range(MAX_ELEMENTS // 8)]
+    names = [MetadataRequestTopic(name="") for _ in range(MAX_REQUEST_ELEMENTS)]
     assert target.shoot(request_frame(MetadataRequest(topics=names), 8))
 
 

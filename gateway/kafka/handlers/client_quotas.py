@@ -80,11 +80,13 @@ def _matches(entity: QuotaEntity, components: Sequence[ComponentData], strict: b
 
 
 async def alter(request: AlterClientQuotasRequest, context: RequestContext) -> AlterClientQuotasResponse:
-    named = Counter(_entity_of(entry) for entry in request.entries)
+    turn = context.turn()
+    entities = [_entity_of(entry) async for entry in turn.through(request.entries)]
+    named = Counter(entities)
     errors: list[TierlogError | None] = []
-    for entry in request.entries:
+    async for entry, entity in turn.through(zip(request.entries, entities, strict=True)):
         try:
-            if named[_entity_of(entry)] > 1:
+            if named[entity] > 1:
                 raise InvalidRequest("an entity is named twice in this request")
             alteration = _alteration(entry)
         except TierlogError as error:
@@ -98,7 +100,7 @@ async def alter(request: AlterClientQuotasRequest, context: RequestContext) -> A
                 error_message=None if error is None else str(error),
                 entity=[ResponseEntityData(part.entity_type, part.entity_name) for part in entry.entity],
             )
-            for entry, error in zip(request.entries, errors, strict=True)
+            async for entry, error in turn.through(zip(request.entries, errors, strict=True))
         ]
     )
 

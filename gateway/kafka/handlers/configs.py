@@ -3,14 +3,13 @@
 Topics' are `hot_tier.cluster.admin`'s; what can be changed of brokers' and groups' is in `kept_settings`.
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
 from gateway.kafka.errors import error_code
-from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.handler import Handler, RequestContext, once
 from gateway.kafka.handlers.config_view import (
     Entry,
     all_brokers_entries,
@@ -35,6 +34,7 @@ from gateway.kafka.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from gateway.lane import Turn
 from gateway.node import Node
 from hot_tier.cluster.admin import check_topic_name
 from hot_tier.cluster.configs import ConfigChange, ConfigOperation
@@ -50,29 +50,52 @@ class Resource(IntEnum):
 AnyResource = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource
 
 
-def describe_configs(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+async def describe_configs(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
     results = []
-    for asked in request.resources:
+    described = Described(request, context.node)
+    resources = once(request.resources, lambda asked: (asked.resource_type, asked.resource_name))
+    async for asked in context.turn().through(resources):
         result = DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name)
         try:
-            entries = _entries(asked, context.node)
+            result.configs = described.configs(asked)
         except TierlogError as error:
             result.error_code, result.error_message = error_code(error), str(error)
-        else:
-            result.configs = [_describe(entry, request) for entry in entries]
         results.append(result)
     return DescribeConfigsResponse(results=results)
 
 
+class Described:
+    """What was described for one request. Topics of equal settings share it: there may be thousands of them."""
+
+    def __init__(self, request: DescribeConfigsRequest, node: Node) -> None:
+        self._request = request
+        self._node = node
+        self._of_topics: dict[Hashable, list[DescribeConfigsResourceResult]] = {}
+
+    def configs(self, asked: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
+        names = frozenset(asked.configuration_keys or ())
+        if asked.resource_type != Resource.TOPIC:
+            return self._describe(_entries(asked, self._node), names)
+        check_topic_name(asked.resource_name)
+        topic = self._node.image.topic(asked.resource_name)
+        key = (frozenset(topic.config.items()), names)
+        found = self._of_topics.get(key)
+        if found is None:
+            found = self._describe(topic_entries(topic, self._node.admin.defaults), names)
+            self._of_topics[key] = found
+        return found
+
+    def _describe(self, entries: Iterable[Entry], names: Collection[str]) -> list[DescribeConfigsResourceResult]:
+        return [_describe(entry, self._request) for entry in entries if not names or entry.name in names]
+
+
 def _entries(asked: DescribeConfigsResource, node: Node) -> list[Entry]:
+    """Of anything but a topic."""
     match asked.resource_type:
-        case Resource.TOPIC:
-            check_topic_name(asked.resource_name)
-            entries = topic_entries(node.image.topic(asked.resource_name), node.admin.defaults)
         case Resource.BROKER if asked.resource_name == str(node.node_id):
-            entries = broker_entries(node)
+            return broker_entries(node)
         case Resource.BROKER if asked.resource_name == "":
-            entries = all_brokers_entries(node)
+            return all_brokers_entries(node)
         case Resource.BROKER:
             raise InvalidRequest(
                 f"this is broker {node.node_id}, not {asked.resource_name!r}",
@@ -80,11 +103,9 @@ def _entries(asked: DescribeConfigsResource, node: Node) -> list[Entry]:
             )
         case Resource.GROUP:
             check_group(asked.resource_name)
-            entries = group_entries(asked.resource_name, node)
+            return group_entries(asked.resource_name, node)
         case _:
             raise _unknown_resource(asked.resource_type)
-    names = set(asked.configuration_keys or ())
-    return [entry for entry in entries if not names or entry.name in names]
 
 
 def _describe(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
@@ -118,7 +139,7 @@ async def incremental_alter(
             case other:
                 raise _unknown_resource(other)
 
-    errors = await _alter_each(request.resources, change)
+    errors = await _alter_each(request.resources, change, context.turn())
     return incremental_alter_configs.IncrementalAlterConfigsResponse(
         responses=[
             incremental_alter_configs.AlterConfigsResourceResponse(
@@ -150,7 +171,7 @@ async def alter(
             case other:
                 raise _unknown_resource(other)
 
-    errors = await _alter_each(request.resources, change)
+    errors = await _alter_each(request.resources, change, context.turn())
     return alter_configs.AlterConfigsResponse(
         responses=[
             alter_configs.AlterConfigsResourceResponse(*_outcome(error), each.resource_type, each.resource_name)
@@ -160,7 +181,7 @@ async def alter(
 
 
 async def _alter_each(
-    resources: Sequence[AnyResource], change: Callable[..., Awaitable[None]]
+    resources: Sequence[AnyResource], change: Callable[..., Awaitable[None]], turn: Turn
 ) -> list[TierlogError | None]:
     named = Counter((each.resource_type, each.resource_name) for each in resources)
 
@@ -173,7 +194,7 @@ async def _alter_each(
             return error
         return None
 
-    return list(await asyncio.gather(*map(attempt, resources)))
+    return await turn.gather(attempt, resources)
 
 
 def _operation(number: int) -> ConfigOperation:

@@ -14,7 +14,7 @@ from gateway.kafka.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 from gateway.node import Node
-from hot_tier.errors import ElectionNotNeeded
+from hot_tier.errors import ElectionNotNeeded, TierlogError
 from hot_tier.ids import PartitionId, TopicPartition
 
 PREFERRED: Final = 0
@@ -31,7 +31,10 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
         if asked is None
         else [TopicPartition(topic.topic, PartitionId(index)) for topic in asked for index in topic.partitions]
     )
-    outcome = await node.moves.elect(partitions, unclean=request.election_type == UNCLEAN)
+    turn = context.turn()
+    outcome: dict[TopicPartition, TierlogError | None] = {}
+    async for some in turn.parts(partitions):
+        outcome |= await node.moves.elect(some, unclean=request.election_type == UNCLEAN)
     results = [
         (
             tp,
@@ -41,7 +44,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
                 None if error is None else error_message(error),
             ),
         )
-        for tp, error in sorted(outcome.items(), key=lambda item: item[0])
+        async for tp, error in turn.through(sorted(outcome.items(), key=lambda item: item[0]))
         # Whoever asks about all partitions wants to hear of those that something happened to.
         if asked is not None or not isinstance(error, ElectionNotNeeded)
     ]

@@ -1,6 +1,5 @@
 """FindCoordinator: which broker to ask about a group."""
 
-import asyncio
 from typing import Final
 
 from gateway.kafka.errors import TransactionsNotServed, error_code
@@ -20,8 +19,8 @@ MANY: Final = 4
 
 
 async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    keys = request.coordinator_keys if context.api_version >= MANY else [request.key]
-    found = await asyncio.gather(*(_find(key, request.key_type, context) for key in keys))
+    keys = list(dict.fromkeys(request.coordinator_keys)) if context.api_version >= MANY else [request.key]
+    found = await context.turn().gather(lambda key: _find(key, request.key_type, context), keys)
     if context.api_version >= MANY:
         return FindCoordinatorResponse(coordinators=list(found))
     (only,) = found

@@ -4,7 +4,6 @@ What the protocol says and no more: fields into requests of `gateway.coordinator
 version differs from the next.
 """
 
-import asyncio
 from typing import Final
 
 from gateway.coordinators.coordinator import GroupDescription
@@ -114,13 +113,15 @@ def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatRe
     return HeartbeatResponse(error_code=_code(refusal))
 
 
-def leave(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+async def leave(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     groups = context.node.groups
     if context.api_version < MANY_LEAVE:
         (refusal,) = groups.leave(request.group_id, [LeavingMember(request.member_id)])
         return LeaveGroupResponse(error_code=_code(refusal))
     leaving = [LeavingMember(each.member_id, each.group_instance_id) for each in request.members]
-    refusals = groups.leave(request.group_id, leaving)
+    refusals: list[Refusal] = []
+    async for some in context.turn().parts(leaving):
+        refusals += groups.leave(request.group_id, some)
     return LeaveGroupResponse(
         members=[
             MemberResponse(
@@ -131,8 +132,9 @@ def leave(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResp
     )
 
 
-def describe(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(groups=[_describe(group_id, request, context) for group_id in request.groups])
+async def describe(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    asked = context.turn().through(dict.fromkeys(request.groups))
+    return DescribeGroupsResponse(groups=[_describe(group_id, request, context) async for group_id in asked])
 
 
 def _describe(group_id: str, request: DescribeGroupsRequest, context: RequestContext) -> DescribedGroup:
@@ -169,7 +171,7 @@ def _described(group: GroupDescription) -> DescribedGroup:
     )
 
 
-def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+async def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     """With what is known while groups are still being read back, and an error that says so."""
     groups = context.node.groups
     states = {state.lower() for state in request.states_filter}
@@ -184,7 +186,7 @@ def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGrou
                 group_state=each.state.value,
                 group_type=GROUP_TYPE,
             )
-            for each in found
+            async for each in context.turn().through(found)
             if not states or each.state.value.lower() in states
         ],
     )
@@ -193,7 +195,7 @@ def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGrou
 async def delete(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     # Asked for twice is deleted once.
     names = list(dict.fromkeys(request.groups_names))
-    codes = await asyncio.gather(*(_delete(name, context) for name in names))
+    codes = await context.turn().gather(lambda name: _delete(name, context), names)
     return DeleteGroupsResponse(
         results=[DeletableGroupResult(group_id=name, error_code=code) for name, code in zip(names, codes, strict=True)]
     )

@@ -1,7 +1,9 @@
 """OffsetForLeaderEpoch: where an epoch's records end, so that a reader finds out how far it agrees with the leader."""
 
+from operator import attrgetter
+
 from gateway.kafka.errors import error_code
-from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.handler import Handler, Once, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -14,13 +16,18 @@ from hot_tier.errors import TierlogError
 from hot_tier.replication.leadership import end_of_epoch
 
 
-def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
+async def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
+    turn, once = context.turn(), Once()
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
-                topic.topic, [_end_of(topic.topic, asked, context) for asked in topic.partitions]
+                topic.topic,
+                [
+                    _end_of(topic.topic, asked, context)
+                    async for asked in turn.through(once.of(topic.topic, topic.partitions, attrgetter("partition")))
+                ],
             )
-            for topic in request.topics
+            async for topic in turn.through(request.topics)
         ]
     )
 

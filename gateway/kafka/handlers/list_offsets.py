@@ -5,14 +5,13 @@ disk, −5 the latest in the archive, −6 the earliest that is still to be arch
 may read.
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable
+from operator import attrgetter
 from typing import Final
 
 from gateway.fetch.reader import Isolation
-from gateway.kafka.errors import ErrorCode, UnsupportedVersion, error_code
-from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.errors import UnsupportedVersion, error_code
+from gateway.kafka.handler import Handler, Once, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -21,7 +20,7 @@ from gateway.kafka.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from hot_tier.errors import TierlogError
+from hot_tier.errors import InvalidRequest, TierlogError
 from hot_tier.replication.partition import Partition
 
 LATEST: Final = -1
@@ -40,35 +39,32 @@ SINCE_VERSION: Final = {
 }
 
 Answer = ListOffsetsPartitionResponse
+Search = tuple[Partition, ListOffsetsPartition, Answer]
+
+_PARTITION: Final = attrgetter("partition_index")
 
 
-def handle(
-    request: ListOffsetsRequest, context: RequestContext
-) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     response = ListOffsetsResponse()
-    searches: list[Awaitable[None]] = []
-    for topic in request.topics:
+    turn, once = context.turn(), Once()
+    searches: list[Search] = []
+    named = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    async for topic in turn.through(request.topics):
         answers = []
-        times_asked = Counter(asked.partition_index for asked in topic.partitions)
-        for asked in {each.partition_index: each for each in topic.partitions}.values():
+        async for asked in turn.through(once.of(topic.name, topic.partitions, _PARTITION)):
             answer = Answer(partition_index=asked.partition_index)
             answers.append(answer)
-            if times_asked[asked.partition_index] > 1:
-                answer.error_code = ErrorCode.INVALID_REQUEST
-                continue
             try:
+                if named[topic.name, asked.partition_index] > 1:
+                    raise InvalidRequest("a partition is named twice in this request")
                 partition = context.node.partitions.get(topic.name, asked.partition_index)
                 partition.check_leader_epoch(asked.current_leader_epoch)
                 if not _known(partition, asked.timestamp, request.isolation_level, answer, context):
-                    searches.append(_search(partition, asked, request.isolation_level, answer, context))
+                    searches.append((partition, asked, answer))
             except TierlogError as error:
                 answer.error_code = error_code(error)
         response.topics.append(ListOffsetsTopicResponse(topic.name, answers))
-    return _after(searches, response) if searches else response
-
-
-async def _after(searches: list[Awaitable[None]], response: ListOffsetsResponse) -> ListOffsetsResponse:
-    await asyncio.gather(*searches)
+    await turn.gather(lambda search: _search(*search, request.isolation_level, context), searches)
     return response
 
 
@@ -101,7 +97,7 @@ def _known(partition: Partition, timestamp: int, isolation: int, answer: Answer,
 
 
 async def _search(
-    partition: Partition, asked: ListOffsetsPartition, isolation: int, answer: Answer, context: RequestContext
+    partition: Partition, asked: ListOffsetsPartition, answer: Answer, isolation: int, context: RequestContext
 ) -> None:
     reader = context.node.reader
     try:

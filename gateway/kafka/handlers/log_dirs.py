@@ -28,14 +28,14 @@ from hot_tier.errors import TierlogError
 from hot_tier.ids import PartitionId, TopicPartition
 
 
-def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     node = context.node
     if request.topics is None:
         asked: dict[str, Iterable[int]] = {topic.name: range(topic.partitions) for topic in node.image.topics()}
     else:
-        asked = {each.topic: each.partitions for each in request.topics}
+        asked = {each.topic: dict.fromkeys(each.partitions) for each in request.topics}
     directory = node.logs.disk.data_dir
-    result = DescribeLogDirsResult(log_dir=directory, topics=_topics(asked, node))
+    result = DescribeLogDirsResult(log_dir=directory, topics=await _topics(asked, context))
     try:
         disk = os.statvfs(directory)
     except OSError:
@@ -46,12 +46,13 @@ def handle(request: DescribeLogDirsRequest, context: RequestContext) -> Describe
     return DescribeLogDirsResponse(results=[result])
 
 
-def _topics(asked: Mapping[str, Iterable[int]], node: Node) -> list[DescribeLogDirsTopic]:
+async def _topics(asked: Mapping[str, Iterable[int]], context: RequestContext) -> list[DescribeLogDirsTopic]:
     """What is not kept here is left out, as Kafka does: each broker tells of its own."""
+    node, turn = context.node, context.turn()
     topics = []
-    for name, partitions in asked.items():
+    async for name, partitions in turn.through(asked.items()):
         found = []
-        for index in partitions:
+        async for index in turn.through(partitions):
             try:
                 state = node.image.partition_state(TopicPartition(name, PartitionId(index)))
             except TierlogError:

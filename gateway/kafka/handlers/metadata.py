@@ -12,11 +12,11 @@ settings and the request allow it. Then the answer waits until the topic is ther
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Sequence
 from typing import Final
 
 from gateway.kafka.errors import ErrorCode, error_code
-from gateway.kafka.handler import CloseConnection, Handler, RequestContext
+from gateway.kafka.handler import CloseConnection, Handler, RequestContext, once
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.metadata import (
     MetadataRequest,
@@ -27,6 +27,7 @@ from gateway.kafka.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from gateway.kafka.protocol.schema import NO_ID
+from gateway.lane import Turn
 from gateway.node import Node
 from hot_tier.cluster.admin import NewTopic, check_topic_name
 from hot_tier.cluster.model import NO_NODE, PartitionState, Topic
@@ -37,74 +38,72 @@ NULL_NAMES_SINCE: Final = 12
 NOTICE_S: Final = 0.025
 """A killed process loses its connections one after the other."""
 ELECTION_WAIT_S: Final = 0.5
+MAX_CREATED: Final = 100
+"""Topics made for one request. The others are unknown until the client asks again."""
 NOT_ASKED: Final = -(2**31)
 TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 """What may be done to a topic, as a bit set of Kafka's operation codes: read, write, create, delete, alter, …"""
 CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
-def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
-    node = context.node
-    if not node.image.brokers() or any(state.leader != node.node_id for state in _asked_states(request, node)):
-        return _after_election(request, context)
-    return _answer(request, context)
+async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    if request.topics is not None:
+        request.topics = once(request.topics, lambda topic: (topic.name, topic.topic_id))
+    turn = context.turn()
+    if not context.node.image.brokers() or await _is_led_by_others(request, context.node, turn):
+        await _wait_for_election(request, context.node)
+    return await _answer(request, context, turn)
 
 
-async def _after_election(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    node = context.node
+async def _is_led_by_others(request: MetadataRequest, node: Node, turn: Turn) -> bool:
+    async for topic in turn.through(_asked(request, node)):
+        if any(state.leader != node.node_id for state in node.image.partition_states(topic)):
+            return True
+    return False
+
+
+async def _wait_for_election(request: MetadataRequest, node: Node) -> None:
     await asyncio.sleep(NOTICE_S)
     try:
         async with asyncio.timeout(ELECTION_WAIT_S):
             await node.image.wait_for(lambda: bool(node.image.brokers()) and not _election_expected(request, node))
     except TimeoutError:
         pass
-    answer = _answer(request, context)
-    return answer if isinstance(answer, MetadataResponse) else await answer
 
 
 def _election_expected(request: MetadataRequest, node: Node) -> bool:
     lost = node.image.unsettled()
     return bool(lost) and any(
         state.leader in lost or (state.leader == NO_NODE and not lost.isdisjoint(state.isr))
-        for state in _asked_states(request, node)
+        for topic in _asked(request, node)
+        for state in node.image.partition_states(topic)
     )
 
 
-def _asked_states(request: MetadataRequest, node: Node) -> Iterator[PartitionState]:
+def _asked(request: MetadataRequest, node: Node) -> list[Topic]:
     if request.topics is None:
-        asked = list(node.image.topics())
-    else:
-        found = (node.image.find_topic(topic.name or "") for topic in request.topics)
-        asked = [topic for topic in found if topic is not None]
-    for topic in asked:
-        yield from node.image.partition_states(topic)
+        return list(node.image.topics())
+    found = (node.image.find_topic(topic.name or "") for topic in request.topics)
+    return [topic for topic in found if topic is not None]
 
 
-def _answer(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
+async def _answer(request: MetadataRequest, context: RequestContext, turn: Turn) -> MetadataResponse:
     node = context.node
     asked = request.topics
     if asked is None or (not asked and context.api_version == 0):
-        return _response(request, context, [_describe(topic, node, request) for topic in node.image.topics()])
+        topics = turn.through(list(node.image.topics()))
+        found = [await _describe(topic, node, request, turn) async for topic in topics]
+        return _response(request, context, found)
+    errors: dict[str, ErrorCode] = {}
     if request.allow_auto_topic_creation and node.kafka.auto_create_topics:
         missing = {
             topic.name for topic in asked if topic.name and not _reserved(topic.name) and _missing(topic.name, node)
         }
         if missing:
-            return _create_and_describe(missing, asked, request, context)
-    return _response(request, context, [_describe_asked(topic, request, context) for topic in _each_once(asked)])
-
-
-async def _create_and_describe(
-    missing: Iterable[str], asked: list[MetadataRequestTopic], request: MetadataRequest, context: RequestContext
-) -> MetadataResponse:
-    names = sorted(missing)
-    made = await context.node.admin.create_topics([NewTopic(name) for name in names])
-    errors = {
-        name: error_code(made_) for name, made_ in zip(names, made, strict=True) if isinstance(made_, TierlogError)
-    }
+            errors = await _create(sorted(missing)[:MAX_CREATED], node, turn)
     described = []
-    for topic in _each_once(asked):
-        answer = _describe_asked(topic, request, context)
+    async for topic in turn.through(asked):
+        answer = await _describe_asked(topic, request, context, turn)
         code = errors.get(topic.name or "", ErrorCode.NONE)
         if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and code:
             answer.error_code = code
@@ -112,8 +111,10 @@ async def _create_and_describe(
     return _response(request, context, described)
 
 
-def _each_once(asked: list[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic]:
-    return {(topic.name, topic.topic_id): topic for topic in asked}.values()
+async def _create(names: Sequence[str], node: Node, turn: Turn) -> dict[str, ErrorCode]:
+    """Why some could not be made."""
+    made = await turn.gather(lambda name: node.admin.create_topics([NewTopic(name)]), names)
+    return {name: error_code(each) for name, (each,) in zip(names, made, strict=True) if isinstance(each, TierlogError)}
 
 
 def _reserved(name: str) -> bool:
@@ -143,15 +144,15 @@ def _response(
     )
 
 
-def _describe_asked(
-    asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext
+async def _describe_asked(
+    asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext, turn: Turn
 ) -> MetadataResponseTopic:
     node = context.node
     try:
         if asked.name is not None and asked.topic_id == NO_ID:
             check_topic_name(asked.name)
-            return _describe(node.image.topic(asked.name), node, request)
-        return _describe(node.image.topic_by_id(asked.topic_id), node, request)
+            return await _describe(node.image.topic(asked.name), node, request, turn)
+        return await _describe(node.image.topic_by_id(asked.topic_id), node, request, turn)
     except TierlogError as error:
         name = asked.name if asked.name is not None or context.api_version >= NULL_NAMES_SINCE else ""
         return MetadataResponseTopic(
@@ -162,15 +163,14 @@ def _describe_asked(
         )
 
 
-def _describe(topic: Topic, node: Node, request: MetadataRequest) -> MetadataResponseTopic:
+async def _describe(topic: Topic, node: Node, request: MetadataRequest, turn: Turn) -> MetadataResponseTopic:
     alive = {broker.id for broker in node.image.brokers()}
+    states = node.image.partition_states(topic)
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.internal,
-        partitions=[
-            _describe_partition(index, state, alive) for index, state in enumerate(node.image.partition_states(topic))
-        ],
+        partitions=[_describe_partition(index, state, alive) async for index, state in turn.through(enumerate(states))],
         topic_authorized_operations=_operations(request),
     )
 

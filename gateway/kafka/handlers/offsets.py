@@ -7,10 +7,10 @@ OffsetCommit's retention time (versions 2 to 4) is read and not used: offsets li
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from gateway.coordinators.group_offsets import Commit, Sender
+from gateway.coordinators.group_offsets import Commit, Results, Sender
 from gateway.coordinators.offsets_topic.values import CommittedOffset
 from gateway.kafka.errors import ErrorCode, error_code
-from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.handler import Handler, RequestContext, once
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -36,6 +36,7 @@ from gateway.kafka.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from gateway.lane import Turn
 from hot_tier.errors import TierlogError
 from hot_tier.ids import PartitionId, TopicPartition
 
@@ -44,22 +45,28 @@ MANY_GROUPS: Final = 8
 ERROR_OF_ITS_OWN: Final = 2
 """From this version on a group's error has a place beside its partitions'."""
 
+COMMITTED_AT_ONCE: Final = 5000
+"""Partitions whose offsets are written together, or not at all."""
+
 NONE_COMMITTED: Final = CommittedOffset(offset=-1, leader_epoch=-1, metadata="", commit_ms=-1)
 
-Asked = Iterable[OffsetFetchRequestTopic] | Iterable[OffsetFetchRequestTopics] | None
+Asked = Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None
 Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
 async def commit(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+    turn = context.turn()
     commits = {
         _tp(topic.name, each.partition_index): Commit(
             each.committed_offset, each.committed_leader_epoch, each.committed_metadata or ""
         )
         for topic in request.topics
-        for each in topic.partitions
+        async for each in turn.through(topic.partitions)
     }
     sender = Sender(request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
-    results = await context.node.groups.commit(request.group_id, sender, commits)
+    results: Results = {}
+    async for some in turn.parts(list(commits.items()), COMMITTED_AT_ONCE):
+        results |= await context.node.groups.commit(request.group_id, sender, dict(some))
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -68,17 +75,19 @@ async def commit(request: OffsetCommitRequest, context: RequestContext) -> Offse
                     OffsetCommitResponsePartition(
                         each.partition_index, _code(results[_tp(topic.name, each.partition_index)])
                     )
-                    for each in topic.partitions
+                    async for each in turn.through(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in turn.through(request.topics)
         ]
     )
 
 
-def fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+async def fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    turn = context.turn()
     if context.api_version >= MANY_GROUPS:
-        return OffsetFetchResponse(groups=[_fetch_group(group, context) for group in request.groups])
+        groups = turn.through(once(request.groups, lambda group: group.group_id))
+        return OffsetFetchResponse(groups=[await _fetch_group(group, context, turn) async for group in groups])
     code = ErrorCode.NONE
     offsets: Offsets = {}
     try:
@@ -86,6 +95,7 @@ def fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchRe
     except TierlogError as error:
         code = error_code(error)
     in_partitions = code if context.api_version < ERROR_OF_ITS_OWN else ErrorCode.NONE
+    found = await _select(offsets, request.topics, turn)
     return OffsetFetchResponse(
         error_code=code,
         topics=[
@@ -94,24 +104,25 @@ def fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchRe
                 partitions=[
                     OffsetFetchResponsePartition(
                         partition_index=index,
-                        committed_offset=found.offset,
-                        committed_leader_epoch=found.leader_epoch,
-                        metadata=found.metadata,
+                        committed_offset=offset.offset,
+                        committed_leader_epoch=offset.leader_epoch,
+                        metadata=offset.metadata,
                         error_code=in_partitions,
                     )
-                    for index, found in partitions.items()
+                    async for index, offset in turn.through(partitions.items())
                 ],
             )
-            for topic, partitions in _select(offsets, request.topics).items()
+            async for topic, partitions in turn.through(found.items())
         ],
     )
 
 
-def _fetch_group(asked: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFetchResponseGroup:
+async def _fetch_group(asked: OffsetFetchRequestGroup, context: RequestContext, turn: Turn) -> OffsetFetchResponseGroup:
     try:
         offsets = context.node.groups.fetch_offsets(asked.group_id)
     except TierlogError as error:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error_code(error))
+    found = await _select(offsets, asked.topics, turn)
     return OffsetFetchResponseGroup(
         group_id=asked.group_id,
         topics=[
@@ -120,36 +131,39 @@ def _fetch_group(asked: OffsetFetchRequestGroup, context: RequestContext) -> Off
                 partitions=[
                     OffsetFetchResponsePartitions(
                         partition_index=index,
-                        committed_offset=found.offset,
-                        committed_leader_epoch=found.leader_epoch,
-                        metadata=found.metadata,
+                        committed_offset=offset.offset,
+                        committed_leader_epoch=offset.leader_epoch,
+                        metadata=offset.metadata,
                     )
-                    for index, found in partitions.items()
+                    async for index, offset in turn.through(partitions.items())
                 ],
             )
-            for topic, partitions in _select(offsets, asked.topics).items()
+            async for topic, partitions in turn.through(found.items())
         ],
     )
 
 
-def _select(offsets: Offsets, asked: Asked) -> dict[str, dict[int, CommittedOffset]]:
+async def _select(offsets: Offsets, asked: Asked, turn: Turn) -> dict[str, dict[int, CommittedOffset]]:
     """By topic and partition: what was asked for, committed or not, or all that is committed."""
     found: dict[str, dict[int, CommittedOffset]] = {}
     if asked is None:
-        for tp, committed in offsets.items():
+        async for tp, committed in turn.through(list(offsets.items())):
             found.setdefault(tp.topic, {})[tp.partition] = committed
         return found
-    for topic in asked:
+    async for topic in turn.through(asked):
         partitions = found.setdefault(topic.name, {})
-        for index in topic.partition_indexes:
+        async for index in turn.through(topic.partition_indexes):
             partitions[index] = offsets.get(_tp(topic.name, index), NONE_COMMITTED)
     return found
 
 
 async def delete(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+    turn = context.turn()
     asked = [_tp(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
+    results: Results = {}
     try:
-        results = await context.node.groups.delete_offsets(request.group_id, asked)
+        async for some in turn.parts(asked):
+            results |= await context.node.groups.delete_offsets(request.group_id, some)
     except TierlogError as error:
         return OffsetDeleteResponse(error_code=error_code(error))
     return OffsetDeleteResponse(
@@ -160,10 +174,10 @@ async def delete(request: OffsetDeleteRequest, context: RequestContext) -> Offse
                     OffsetDeleteResponsePartition(
                         each.partition_index, _code(results[_tp(topic.name, each.partition_index)])
                     )
-                    for each in topic.partitions
+                    async for each in turn.through(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in turn.through(request.topics)
         ]
     )
 

@@ -7,12 +7,14 @@ says which were not in time.
 
 Checking a batch that is large once decompressed would hold up everybody else, and so would compressing it anew. Such a
 one is copied, checked and compressed in a thread, and the connection's next request waits for the whole answer, so that
-the order stays. What is not compressed, and stays so, is checked in less time than a copy takes.
+the order stays. What is not compressed, and stays so, is checked in less time than a copy takes. And where a request
+holds so many batches that they take long together, the rest of them is copied and appended in slices (`gateway.lane`).
 """
 
 import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
+from time import perf_counter
 from typing import Final
 
 import structlog
@@ -43,6 +45,7 @@ from hot_tier.errors import (
     CorruptBatch,
     FencedLeaderEpoch,
     InvalidRecord,
+    InvalidRequest,
     InvalidTopicName,
     NotLeader,
     TierlogError,
@@ -58,13 +61,16 @@ from hot_tier.replication.partition import ACKS_ALL, ACKS_NONE, Partition
 NO_ERROR: Final = 0
 NO_OFFSET: Final = -1
 ZSTD_SINCE: Final = 7
+MAX_BATCHES: Final = 10_000
+ON_LOOP_S: Final = 0.02
+"""What the batches of one request may take in one step. Some hundreds do."""
 
 _log = structlog.get_logger()
 
 Commit = tuple[PartitionProduceResponse, asyncio.Future[None], TopicPartition, BatchHeader]
 """An answer, what it waits for, and the batch."""
-Large = tuple[str, PartitionProduceData, list[PartitionProduceResponse], int]
-"""A topic, a batch of it that is still to be checked, and where its answer goes."""
+Large = tuple[str, PartitionProduceData, list[PartitionProduceResponse], int, bool]
+"""A topic, a batch of it that is still to be checked, where its answer goes, and whether it only came late."""
 
 
 class RecordErrors:
@@ -89,11 +95,14 @@ class _TakesLong(Exception):
 def handle(
     request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    if sum(len(topic.partition_data) for topic in request.topic_data) > MAX_BATCHES:
+        raise InvalidRequest(f"more than {MAX_BATCHES} batches in one request", hint="send several requests")
     acks = request.acks
     if acks not in (ACKS_ALL, ACKS_NONE, 1):
         return _refuse_all(request, InvalidRequiredAcks(f"acks={acks}", hint="use 0, 1 or -1 (all)"), context)
     node = context.node
     now_ms = node.clock()
+    ends_s = perf_counter() + ON_LOOP_S
     nbytes = 0
     commits: list[Commit] = []
     large: list[Large] = []
@@ -103,12 +112,16 @@ def handle(
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             try:
+                late = perf_counter() > ends_s
+                if late:
+                    raise _TakesLong
                 partition, records = _writable(topic.name, data, context)
                 header = _check(partition, records, now_ms, context)
                 answer = _append(partition, records, header, acks, now_ms, commits, context)
             except _TakesLong:
-                data.records = memoryview(bytearray(data.records or b""))
-                large.append((topic.name, data, answers, len(answers)))
+                if data.records is not None:
+                    data.records = memoryview(bytearray(data.records))
+                large.append((topic.name, data, answers, len(answers), late))
                 answer = PartitionProduceResponse(index=data.index)
             except Exception as error:
                 answer = _refused(topic.name, data, error, acks, named, context)
@@ -147,16 +160,21 @@ async def _after_large(
     context: RequestContext,
 ) -> ProduceResponse | None:
     buffers = context.buffers
-    size = sum(len(data.records or b"") for _, data, _, _ in large)
+    size = sum(len(data.records or b"") for _, data, _, _, _ in large)
     buffers.receiving_bytes += size
     try:
-        for topic, data, answers, position in large:
+        async for topic, data, answers, position, late in context.turn().through(large):
             try:
                 partition, records = _writable(topic, data, context)
-                limits = context.node.batch_limits(partition)
-                config = partition.log.config
-                batch, header = await asyncio.to_thread(_prepare, records, limits, now_ms, config)
-                partition, _ = _writable(topic, data, context)  # another broker may lead it by now
+                batch: memoryview | bytearray = records
+                try:
+                    if not late:
+                        raise _TakesLong
+                    header = _check(partition, records, now_ms, context)
+                except _TakesLong:
+                    limits, config = context.node.batch_limits(partition), partition.log.config
+                    batch, header = await asyncio.to_thread(_prepare, records, limits, now_ms, config)
+                    partition, _ = _writable(topic, data, context)  # another broker may lead it by now
                 answers[position] = _append(partition, batch, header, request.acks, now_ms, commits, context)
             except Exception as error:
                 answers[position] = _refused(topic, data, error, request.acks, named, context)

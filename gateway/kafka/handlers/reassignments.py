@@ -33,11 +33,11 @@ T = TypeVar("T")
 async def alter(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    node = context.node
+    node, turn = context.node, context.turn()
     outcome: dict[TopicPartition, TierlogError | None] = {}
     targets: dict[TopicPartition, Sequence[int] | None] = {}
     for topic in request.topics:
-        for asked in topic.partitions:
+        async for asked in turn.through(topic.partitions):
             tp = TopicPartition(topic.name, PartitionId(asked.partition_index))
             if not request.allow_replication_factor_change and _changes_factor(node, tp, asked.replicas):
                 outcome[tp] = InvalidReplication(
@@ -47,7 +47,8 @@ async def alter(
                 )
             else:
                 targets[tp] = asked.replicas
-    outcome |= await node.moves.reassign(targets)
+    async for some in turn.parts(list(targets.items())):
+        outcome |= await node.moves.reassign(dict(some))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=[
@@ -59,7 +60,7 @@ async def alter(
                         ErrorCode.NONE if error is None else error_code(error),
                         None if error is None else error_message(error),
                     )
-                    for tp, error in of_topic
+                    async for tp, error in turn.through(of_topic)
                 ],
             )
             for name, of_topic in _by_topic(outcome)
@@ -82,6 +83,7 @@ def _by_topic(of_partitions: Mapping[TopicPartition, T]) -> Iterator[tuple[str, 
 async def list_ongoing(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
+    turn = context.turn()
     ongoing = context.node.moves.reassignments()
     if request.topics is not None:
         asked = {(topic.name, index) for topic in request.topics for index in topic.partition_indexes}
@@ -94,7 +96,7 @@ async def list_ongoing(
                     OngoingPartitionReassignment(
                         tp.partition, list(state.replicas), list(state.adding), list(state.removing)
                     )
-                    for tp, state in of_topic
+                    async for tp, state in turn.through(of_topic)
                 ],
             )
             for name, of_topic in _by_topic(ongoing)

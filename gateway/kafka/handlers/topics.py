@@ -4,13 +4,12 @@ The rules are `hot_tier.cluster.admin`'s; here is what only the protocol knows: 
 id, settings echoed in the answer.
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from gateway.kafka.errors import ErrorCode, error_code
-from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.handler import Handler, RequestContext, once
 from gateway.kafka.handlers.config_view import topic_entries
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.create_partitions import (
@@ -34,35 +33,54 @@ from gateway.kafka.protocol.messages.delete_topics import (
 )
 from gateway.kafka.protocol.schema import NO_ID
 from gateway.node import Node
-from hot_tier.cluster.admin import NewTopic
+from hot_tier.cluster.admin import DEFAULT, NewTopic
 from hot_tier.cluster.model import Topic
-from hot_tier.errors import InvalidConfig, InvalidRequest, TierlogError
+from hot_tier.errors import InvalidConfig, InvalidRequest, PolicyViolation, TierlogError
+
+MAX_PARTITIONS: Final = 10_000
+"""Of all topics that one request makes."""
+AT_ONCE: Final = 32
+"""Topics made side by side, which share the store's commits."""
 
 T = TypeVar("T")
 
 
 async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-    node = context.node
+    node, turn = context.node, context.turn()
     repeated = _repeated(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {
         name: _not_created(name, InvalidRequest(f"topic {name!r} is named twice in this request")) for name in repeated
     }
     wanted: list[NewTopic] = []
-    for asked in request.topics:
+    async for asked in turn.through(request.topics):
         if asked.name in repeated:
             continue
         try:
             wanted.append(_new_topic(asked))
         except TierlogError as error:
             results[asked.name] = _not_created(asked.name, error)
-    made = await node.admin.create_topics(wanted, request.validate_only)
-    for new, result in zip(wanted, made, strict=True):
-        results[new.name] = (
-            _not_created(new.name, result)
-            if isinstance(result, TierlogError)
-            else _created(result, node, request.validate_only)
-        )
+    _check_total(wanted, node)
+    shown: dict[Hashable, list[CreatableTopicConfigs]] = {}
+    async for some in turn.parts(wanted, AT_ONCE):
+        made = await node.admin.create_topics(some, request.validate_only)
+        async for new, result in turn.through(zip(some, made, strict=True)):
+            results[new.name] = (
+                _not_created(new.name, result)
+                if isinstance(result, TierlogError)
+                else _created(result, node, request.validate_only, shown)
+            )
     return CreateTopicsResponse(topics=list(results.values()))
+
+
+def _check_total(wanted: Iterable[NewTopic], node: Node) -> None:
+    """As Kafka's own limit. Those of a topic that has too many by itself are not made, and do not count."""
+    settings = node.admin.settings
+    counts = (settings.num_partitions if new.partitions == DEFAULT else new.partitions for new in wanted)
+    total = sum(count for count in counts if 0 < count <= settings.max_partitions_per_topic)
+    if total > MAX_PARTITIONS:
+        raise PolicyViolation(
+            f"{total} partitions in one request", hint=f"at most {MAX_PARTITIONS} are made at once: send several"
+        )
 
 
 def _new_topic(asked: CreatableTopic) -> NewTopic:
@@ -77,16 +95,22 @@ def _new_topic(asked: CreatableTopic) -> NewTopic:
     return NewTopic(asked.name, asked.num_partitions, asked.replication_factor, config, assignment or None)
 
 
-def _created(topic: Topic, node: Node, validate_only: bool) -> CreatableTopicResult:
+def _created(
+    topic: Topic, node: Node, validate_only: bool, shown: dict[Hashable, list[CreatableTopicConfigs]]
+) -> CreatableTopicResult:
+    """Topics of equal settings share what is `shown` of them."""
+    key = frozenset(topic.config.items())
+    if key not in shown:
+        shown[key] = [
+            CreatableTopicConfigs(entry.name, entry.value, entry.read_only, entry.source)
+            for entry in topic_entries(topic, node.admin.defaults)
+        ]
     return CreatableTopicResult(
         name=topic.name,
         topic_id=NO_ID if validate_only else topic.id,
         num_partitions=topic.partitions,
         replication_factor=topic.replication_factor,
-        configs=[
-            CreatableTopicConfigs(entry.name, entry.value, entry.read_only, entry.source)
-            for entry in topic_entries(topic, node.admin.defaults)
-        ],
+        configs=shown[key],
     )
 
 
@@ -108,8 +132,8 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -
             return DeletableTopicResult(topic.name, topic.topic_id, error_code(error), str(error))
         return DeletableTopicResult(deleted.name, deleted.id)
 
-    each_once = {(topic.name, topic.topic_id): topic for topic in asked}
-    return DeleteTopicsResponse(responses=list(await asyncio.gather(*map(delete, each_once.values()))))
+    asked = once(asked, lambda topic: (topic.name, topic.topic_id))
+    return DeleteTopicsResponse(responses=await context.turn().gather(delete, asked))
 
 
 async def _delete(asked: DeleteTopicState, node: Node) -> Topic:
@@ -134,8 +158,8 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
             return CreatePartitionsTopicResult(topic.name, error_code(error), str(error))
         return CreatePartitionsTopicResult(topic.name, ErrorCode.NONE)
 
-    each_once = {topic.name: topic for topic in request.topics}
-    return CreatePartitionsResponse(results=list(await asyncio.gather(*map(grow, each_once.values()))))
+    topics = once(request.topics, lambda topic: topic.name)
+    return CreatePartitionsResponse(results=await context.turn().gather(grow, topics))
 
 
 def _repeated(names: Iterable[T]) -> set[T]:

@@ -11,9 +11,11 @@ from struct import Struct, error
 from typing import Final
 
 from gateway.kafka.errors import DecodeError
-from gateway.kafka.protocol.readers import MAX_ELEMENTS, read_uvarint
+from gateway.kafka.protocol.readers import read_uvarint
 from gateway.kafka.protocol.schema import Buffer
 
+MAX_TAGGED_FIELDS: Final = 1000
+"""Of a request's header. Kafka's clients send none."""
 _HEADER: Final = Struct(">hhih")
 _RESPONSE: Final = Struct(">ii")
 _FLEXIBLE_RESPONSE: Final = Struct(">iiB")
@@ -46,7 +48,7 @@ def skip_tagged(frame: memoryview, position: int) -> int:
             return position
         if count >= 128:
             count, position = read_uvarint(frame, position - 1)
-        if count > MAX_ELEMENTS:
+        if count > MAX_TAGGED_FIELDS:
             raise DecodeError("a header with too many tagged fields")
         for _ in range(count):
             _, position = read_uvarint(frame, position)

@@ -3,39 +3,65 @@
 A reader
 - touches only the frame it was given, and fails only with `DecodeError`;
 - checks a length against the bytes that are left before it makes anything of that length, and counts array
-  elements and tagged fields over the whole message (`MAX_ELEMENTS`): those of a hostile 100 MiB frame would need
-  gigabytes, or a minute;
+  elements and tagged fields over the whole message: those of a hostile 100 MiB frame would need gigabytes, or a
+  minute. Numbers count half;
+- takes no name longer than Kafka's own servers do;
 - recurses no deeper than the schema;
 - skips unknown tagged fields and ignores bytes behind the message.
+
+Each message has two readers. `reader` reads at once, and only so many elements. `sliced_reader` is a generator that
+stops every so many elements, so that its caller can let others go on; it returns the message in the end.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import MISSING, fields
 from struct import Struct, error
 from typing import Any, Final
 from uuid import UUID
 
-from gateway.kafka.errors import DecodeError
+from gateway.kafka.errors import DecodeError, TooManyElements
 from gateway.kafka.protocol.schema import Wire, message_info, wire_fields
 from gateway.kafka.protocol.source import FORMATS, SIZES, Source
 
 MAX_ELEMENTS: Final = 1 << 18
+"""Of an answer that we read ourselves."""
+MAX_REQUEST_ELEMENTS: Final = 1 << 15
+"""A fetch of thirty thousand partitions of some hundred topics fits."""
+QUICK_ELEMENTS: Final = 1000
+"""They take 1 to 2 ms."""
+MAX_STRING_BYTES: Final = 0x7FFF
+SLICE_ELEMENTS: Final = 256
 
 ReadFunction = Callable[[memoryview], Any]
+SlicedReadFunction = Callable[[memoryview], Generator[None, None, Any]]
 
-_readers: dict[tuple[type[Any], int], ReadFunction] = {}
+_readers: dict[tuple[type[Any], int, int, bool], Any] = {}
 _uuids: dict[bytes, UUID] = {}
 _MAX_CACHED_UUIDS: Final = 10_000
 
 
-def reader(cls: type[Any], version: int) -> ReadFunction:
-    """Reads one message from the start of a frame's body. Fails only with `DecodeError`."""
-    found = _readers.get((cls, version))
+def reader(cls: type[Any], version: int, most: int = MAX_ELEMENTS) -> ReadFunction:
+    """Reads one message from the start of a frame's body. Fails only with `DecodeError`; with `TooManyElements` when
+    there are more than `most`."""
+    made: ReadFunction = _compiled(cls, version, most, False)
+    return made
+
+
+def sliced_reader(cls: type[Any], version: int) -> SlicedReadFunction:
+    """The same for a large request, with a stop every `SLICE_ELEMENTS`."""
+    made: SlicedReadFunction = _compiled(cls, version, MAX_REQUEST_ELEMENTS, True)
+    return made
+
+
+def _compiled(cls: type[Any], version: int, most: int, sliced: bool) -> Any:
+    found = _readers.get((cls, version, most, sliced))
     if found is None:
         info = message_info(cls)
         assert version in info.versions
-        source = _ReaderSource(version, version >= info.flexible_since)
-        source.emit(f"p = 0; e = len(b); left = {MAX_ELEMENTS}")
+        source = _ReaderSource(version, version >= info.flexible_since, sliced)
+        source.emit(f"p = 0; e = len(b); left = {most}; done = 0")
+        if sliced:
+            source.emit("yield")
         with source.block("try:"):
             source.read_struct("message", cls)
             source.emit("return message")
@@ -43,12 +69,16 @@ def reader(cls: type[Any], version: int) -> ReadFunction:
             source.emit("fail('the request ends before its fields do')")
         with source.block("except UnicodeDecodeError:"):
             source.emit("fail('text that is not UTF-8')")
-        found = _readers[(cls, version)] = source.function(f"def read_{cls.__name__}_{version}(b):")
+        found = _readers[(cls, version, most, sliced)] = source.function(f"def read_{cls.__name__}_{version}(b):")
     return found
 
 
 def fail(what: str) -> Any:
     raise DecodeError(what)
+
+
+def too_many() -> Any:
+    raise TooManyElements("more elements than a request may have")
 
 
 def read_uvarint(frame: memoryview, position: int) -> tuple[int, int]:
@@ -101,8 +131,16 @@ def least_field_bytes(place: Wire, version: int, flexible: bool) -> int:
 class _ReaderSource(Source):
     """Fixed-size values are collected in `run` and read by one unpack; `after` waits for it."""
 
-    def __init__(self, version: int, flexible: bool) -> None:
-        names = {"fail": fail, "short": error, "rest": _read_uvarint_rest, "uvarint": read_uvarint, "uuid": _uuid}
+    def __init__(self, version: int, flexible: bool, sliced: bool) -> None:
+        self.sliced = sliced
+        names = {
+            "fail": fail,
+            "too_many": too_many,
+            "short": error,
+            "rest": _read_uvarint_rest,
+            "uvarint": read_uvarint,
+            "uuid": _uuid,
+        }
         super().__init__(version, flexible, names)
         self.run: list[tuple[str, str]] = []
         self.after: list[str] = []
@@ -155,6 +193,9 @@ class _ReaderSource(Source):
             self.emit(f"q = p + {n}")
             with self.block("if q > e:"):
                 self.emit("fail('a length beyond the end of the request')")
+            if kind == "string" and self.flexible:
+                with self.block(f"if {n} > {MAX_STRING_BYTES}:"):
+                    self.emit("fail('a name longer than Kafka allows')")
             value = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "b[p:q]"}[kind]
             self.emit(f"{target} = {value}; p = q")
 
@@ -195,11 +236,15 @@ class _ReaderSource(Source):
         self.read_null(target, n, nullable)
         element = Wire(kind, False, 0, 0, 1 << 20, None)
         with self.block("else:"):
-            self.emit(f"left -= {n}")
+            numbers = isinstance(kind, str) and kind in FORMATS and kind != "uuid"
+            self.emit(f"left -= {n} >> 1" if numbers else f"left -= {n}")
             least = least_field_bytes(element, self.version, self.flexible)
-            with self.block(f"if {n} * {least} > e - p or left < 0:"):
-                self.emit("fail('an array of more elements than a request may have')")
-            if isinstance(kind, str) and kind in FORMATS and kind != "uuid":
+            with self.block(f"if {n} * {least} > e - p:"):
+                self.emit("fail('an array longer than the request')")
+            with self.block("if left < 0:"):
+                self.emit("too_many()")
+            if numbers:
+                assert isinstance(kind, str)
                 self.emit(
                     f"{target} = list({self.name(Struct, 'Struct')}('>%d{FORMATS[kind]}' % {n}).unpack_from(b, p))"
                 )
@@ -211,6 +256,13 @@ class _ReaderSource(Source):
                 self.read(item, element, nullable=False)
                 self.flush()
                 self.emit(f"{target}.append({item})")
+                if self.sliced:
+                    self.stop()
+
+    def stop(self) -> None:
+        self.emit("done += 1")
+        with self.block(f"if not done % {SLICE_ELEMENTS}:"):
+            self.emit("yield")
 
     def read_tagged(self, tagged: dict[int, tuple[str, Wire]]) -> None:
         count = self.fresh("n")
@@ -221,8 +273,10 @@ class _ReaderSource(Source):
                 self.emit(f"{count}, p = rest(b, p, {count})")
             self.emit(f"left -= {count}")
             with self.block("if left < 0:"):
-                self.emit("fail('more elements than a request may have')")
+                self.emit("too_many()")
             with self.block(f"for _ in range({count}):"):
+                if self.sliced:
+                    self.stop()
                 tag, end = self.fresh("n"), self.fresh("n")
                 self.emit(f"{tag}, p = uvarint(b, p)")
                 self.emit(f"{end}, p = uvarint(b, p)")

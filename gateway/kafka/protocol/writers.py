@@ -2,9 +2,12 @@
 
 A writer appends buffers to a list and never copies `records`. It trusts its caller: a value that does not fit its
 field is a mistake of ours and raises whatever it raises.
+
+Each message has two writers. `writer` writes at once, and gives up with `TakesLong` when it has seen `QUICK_ELEMENTS`;
+what it wrote so far is then thrown away. `sliced_writer` is a generator that stops every so many elements.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import fields
 from struct import Struct
 from typing import Any, Final
@@ -12,22 +15,46 @@ from typing import Any, Final
 from gateway.kafka.protocol.schema import Buffer, Wire, message_info, wire_fields
 from gateway.kafka.protocol.source import FORMATS, Source
 
+QUICK_ELEMENTS: Final = 1000
+"""They take 1 to 2 ms. Numbers count an eighth."""
+SLICE_ELEMENTS: Final = 256
+
 WriteFunction = Callable[[Any, Callable[[Buffer], None]], None]
+SlicedWriteFunction = Callable[[Any, Callable[[Buffer], None]], Generator[None, None, None]]
 
-_writers: dict[tuple[type[Any], int], WriteFunction] = {}
+_writers: dict[tuple[type[Any], int, str], Any] = {}
 
 
-def writer(cls: type[Any], version: int) -> WriteFunction:
-    """Writes one message as buffers; `records` as the very buffer it was given."""
-    found = _writers.get((cls, version))
+class TakesLong(Exception):
+    """Write it in slices."""
+
+
+def writer(cls: type[Any], version: int, *, quick: bool = False) -> WriteFunction:
+    """Writes one message as buffers; `records` as the very buffer it was given. Only a `quick` one gives up."""
+    made: WriteFunction = _compiled(cls, version, "quick" if quick else "whole")
+    return made
+
+
+def sliced_writer(cls: type[Any], version: int) -> SlicedWriteFunction:
+    made: SlicedWriteFunction = _compiled(cls, version, "sliced")
+    return made
+
+
+def _compiled(cls: type[Any], version: int, manner: str) -> Any:
+    found = _writers.get((cls, version, manner))
     if found is None:
         info = message_info(cls)
         assert version in info.versions
-        source = _WriterSource(version, version >= info.flexible_since)
+        source = _WriterSource(version, version >= info.flexible_since, manner)
+        if manner == "quick":
+            source.emit(f"left = {QUICK_ELEMENTS}")
+        elif manner == "sliced":
+            source.emit("done = 0")
+            source.emit("yield")
         source.write_struct("o", cls)
         source.flush()
         source.emit("return")
-        found = _writers[(cls, version)] = source.function(f"def write_{cls.__name__}_{version}(o, w):")
+        found = _writers[(cls, version, manner)] = source.function(f"def write_{cls.__name__}_{version}(o, w):")
     return found
 
 
@@ -50,8 +77,10 @@ def write_uvarint(value: int) -> bytes:
 class _WriterSource(Source):
     """Fixed-size values are collected in `run`, byte expressions in `parts`; one append writes both."""
 
-    def __init__(self, version: int, flexible: bool) -> None:
-        super().__init__(version, flexible, {"uvarint": write_uvarint, "short": _SHORT_UVARINTS})
+    def __init__(self, version: int, flexible: bool, manner: str) -> None:
+        names = {"uvarint": write_uvarint, "short": _SHORT_UVARINTS, "TakesLong": TakesLong}
+        super().__init__(version, flexible, names)
+        self.manner = manner
         self.run: list[tuple[str, str]] = []
         self.parts: list[str] = []
 
@@ -165,8 +194,14 @@ class _WriterSource(Source):
 
     def write_elements(self, value: str, kind: str | type[Any], items: str, n: str) -> None:
         self.emit(f"{items} = {value}; {n} = len({items})")
+        numbers = isinstance(kind, str) and kind in FORMATS and kind != "uuid"
+        if self.manner == "quick":
+            self.emit(f"left -= {n} >> 3" if numbers else f"left -= {n}")
+            with self.block("if left < 0:"):
+                self.emit("raise TakesLong")
         self.length(n, "i")
-        if isinstance(kind, str) and kind in FORMATS and kind != "uuid":
+        if numbers:
+            assert isinstance(kind, str)
             self.part(f"{self.name(Struct, 'Struct')}('>%d{FORMATS[kind]}' % {n}).pack(*{items})")
             return
         self.flush()
@@ -174,6 +209,10 @@ class _WriterSource(Source):
         with self.block(f"for {item} in {items}:"):
             self.write(item, Wire(kind, False, 0, 0, 1 << 20, None), nullable=False)
             self.flush()
+            if self.manner == "sliced":
+                self.emit("done += 1")
+                with self.block(f"if not done % {SLICE_ELEMENTS}:"):
+                    self.emit("yield")
 
     def write_tagged(self, tagged: dict[int, tuple[str, Wire, Any]]) -> None:
         if not tagged:

@@ -111,8 +111,8 @@ async def running_node(
 
 
 @contextmanager
-def node_in_thread(directory: str, **settings):
-    """For clients that block: the node runs on a loop in a thread of its own."""
+def node_in_thread(directory: str, loop_factory=uvloop.new_event_loop, **settings):
+    """For clients that block: the node runs on a loop in a thread of its own, which is named "node"."""
     ready: asyncio.Future | None = None
     started = threading.Event()
     found: list = []
@@ -127,7 +127,7 @@ def node_in_thread(directory: str, **settings):
 
     def run() -> None:
         try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            with asyncio.Runner(loop_factory=loop_factory) as runner:
                 runner.run(serve())
         finally:
             started.set()

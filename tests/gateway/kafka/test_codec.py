@@ -13,16 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.kafka.errors import DecodeError
+from gateway.kafka.errors import DecodeError, TooManyElements
 from gateway.kafka.protocol import generate
 from gateway.kafka.protocol.api_keys import ApiKey, request_class, response_class
 from gateway.kafka.protocol.frames import skip_tagged
 from gateway.kafka.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from gateway.kafka.protocol.messages.metadata import MetadataRequest
+from gateway.kafka.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from gateway.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from gateway.kafka.protocol.readers import MAX_ELEMENTS, reader
+from gateway.kafka.protocol.readers import MAX_ELEMENTS, MAX_REQUEST_ELEMENTS, reader, sliced_reader
 from gateway.kafka.protocol.schema import message_info
-from gateway.kafka.protocol.writers import write_uvarint, writer
+from gateway.kafka.protocol.writers import TakesLong, sliced_writer, write_uvarint, writer
 from tests.gateway.kafka.samples import sample
 
 MESSAGES = [
@@ -196,6 +202,51 @@ def test_elements_are_counted_over_the_whole_message():
     frame = struct.pack(">hhii", -1, 1, 1000, 500) + topic * 500
     with pytest.raises(DecodeError, match="more elements"):
         reader(ProduceRequest, 3)(memoryview(frame))
+
+
+def run(steps):
+    """How often it stopped, and what it returned."""
+    stops = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return stops, end.value
+        stops += 1
+
+
+@pytest.mark.parametrize(("cls", "version"), MESSAGES)
+def test_in_slices_the_same_is_read_and_written(cls, version):
+    value = sample(cls, version, random.Random(version))
+    whole, parts = encode(value, version), []
+    run(sliced_writer(cls, version)(value, parts.append))
+    assert b"".join(parts) == whole
+    assert run(sliced_reader(cls, version)(memoryview(whole)))[1] == reader(cls, version)(memoryview(whole))
+
+
+def test_a_long_message_is_read_and_written_with_many_stops():
+    request = MetadataRequest([MetadataRequestTopic(name=f"t{n}") for n in range(20_000)])
+    frame = memoryview(encode(request, 9))
+    with pytest.raises(TooManyElements):
+        reader(MetadataRequest, 9, 1000)(frame)
+    stops, read = run(sliced_reader(MetadataRequest, 9)(frame))
+    assert read == request
+    assert stops > 50
+
+    topic = MetadataResponseTopic(name="t", partitions=[MetadataResponsePartition(0, n) for n in range(20_000)])
+    response = MetadataResponse(topics=[topic])
+    with pytest.raises(TakesLong):
+        writer(MetadataResponse, 9, quick=True)(response, [].append)
+    parts = []
+    stops, _ = run(sliced_writer(MetadataResponse, 9)(response, parts.append))
+    assert b"".join(parts) == encode(response, 9)
+    assert stops > 50
+
+
+def test_in_slices_too_there_is_a_bound():
+    request = MetadataRequest([MetadataRequestTopic(name="t")] * (MAX_REQUEST_ELEMENTS + 1))
+    with pytest.raises(DecodeError, match="more elements"):
+        run(sliced_reader(MetadataRequest, 9)(memoryview(encode(request, 9))))
 
 
 def test_unknown_tagged_fields_are_skipped():

@@ -6,9 +6,11 @@ import struct
 import time
 import weakref
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from gateway.kafka import slices
 from gateway.kafka.apis import Apis
 from gateway.kafka.errors import ErrorCode
 from gateway.kafka.handler import CloseConnection, Handler
@@ -16,10 +18,18 @@ from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.api_versions import ApiVersionsRequest
 from gateway.kafka.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from gateway.kafka.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from gateway.kafka.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from gateway.kafka.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    ListOffsetsTopicResponse,
+)
 from gateway.kafka.protocol.messages.produce import ProduceRequest, ProduceResponse
 from gateway.kafka.server import KafkaServer
 from gateway.kafka.settings import KafkaSettings
+from gateway.lane import Lane
 from hot_tier.errors import UnknownTopic
 from tests.gateway.kafka.wire import Wire, free_port, request_frame
 from tests.support.waiting import until
@@ -37,7 +47,7 @@ class Service:
             ApiKey[name.upper()]: Handler(*ranges[name], self._noting(name, function))
             for name, function in functions.items()
         }
-        self.server = KafkaServer(None, settings, Apis([handlers]))
+        self.server = KafkaServer(SimpleNamespace(lane=Lane()), settings, Apis([handlers]))
 
     def _noting(self, name, function):
         def noted(request, context):
@@ -422,3 +432,64 @@ async def test_requests_in_the_smallest_pieces():
         for _ in range(3):
             assert (await wire.receive(ApiKey.HEARTBEAT, 4))[0] == 9
         assert [request.group_id for _, request in service.seen] == ["group"] * 3
+
+
+def long_request(partitions=5000):
+    asked = [ListOffsetsPartition(partition_index=number) for number in range(partitions)]
+    return ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=asked)])
+
+
+def echo(request, context):
+    answers = [ListOffsetsPartitionResponse(each.partition_index) for each in request.topics[0].partitions]
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse("t", answers)])
+
+
+@pytest.mark.parametrize("partitions", [5000, 20_000])
+async def test_a_long_request_is_read_and_answered_in_slices_and_keeps_its_place(partitions):
+    """The smaller one fits into the scratch that all connections share, the larger one does not."""
+    async with Service(list_offsets=echo, heartbeat=beat) as service, service.connect() as wire:
+        for _ in range(2):
+            await wire.send(HeartbeatRequest(), 0)
+            await wire.send(long_request(partitions), 5)
+            await wire.send(HeartbeatRequest(), 0)
+        async with service.connect() as other:
+            for _ in range(50):
+                await other.ask(HeartbeatRequest(), 0)
+        for number in (1, 4):
+            assert (await wire.receive(ApiKey.HEARTBEAT, 0))[0] == number
+            correlation_id, answer = await wire.receive(ApiKey.LIST_OFFSETS, 5)
+            assert correlation_id == number + 1
+            assert [each.partition_index for each in answer.topics[0].partitions] == list(range(partitions))
+            assert (await wire.receive(ApiKey.HEARTBEAT, 0))[0] == number + 2
+        assert service.server.buffers.receiving_bytes < 1 << 20
+
+
+async def test_a_long_request_whose_handler_fails_is_told_so_in_every_place():
+    def broken(request, context):
+        raise UnknownTopic("there is no topic 't'")
+
+    async with Service(list_offsets=broken) as service, service.connect() as wire:
+        answer = await wire.ask(long_request(), 5)
+        codes = {each.error_code for each in answer.topics[0].partitions}
+        assert (codes, len(answer.topics[0].partitions)) == ({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, 5000)
+
+
+async def test_an_answer_that_is_too_large_is_an_error(monkeypatch):
+    monkeypatch.setattr(slices, "MAX_ANSWER_BYTES", 10_000)
+
+    async def large(request, context):
+        return echo(long_request(), context)
+
+    async with Service(list_offsets=large) as service, service.connect() as wire:
+        answer = await wire.ask(long_request(1), 5)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_request_of_too_many_elements_ends_the_connection():
+    async with Service(list_offsets=echo, heartbeat=beat) as service:
+        async with service.connect() as wire:
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await wire.ask(long_request(40_000), 5)
+        assert service.server.bad_requests == 1
+        async with service.connect() as wire:
+            await wire.ask(HeartbeatRequest(), 0)

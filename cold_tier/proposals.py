@@ -129,12 +129,12 @@ async def examine(store: RetryingStore, manifest: Manifest, proposal: Proposal, 
             reader = await asyncio.to_thread(SegmentReader.open, index, f"{store.url}{layout.rows(segment.name)}")
         except (ObjectMissing, CorruptObject) as error:
             raise ReplacementRefused(error.what, where=error.where) from error
-        problems = _disagreements(segment, reader)
+        problems = disagreements(segment, reader)
         if problems:
             raise ReplacementRefused("; ".join(problems), where=reader.where)
 
 
-def _disagreements(segment: Segment, reader: SegmentReader) -> list[str]:
+def disagreements(segment: Segment, reader: SegmentReader) -> list[str]:
     """Between a manifest entry, the index and the Parquet footer, none of which was read by its maker's leave."""
     index, metadata = reader.index, reader.metadata
     problems = []

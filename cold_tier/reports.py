@@ -128,7 +128,7 @@ class Checked:
     bytes: int
 
 
-FindingKind = Literal["manifest", "missing", "damaged", "gap", "overlap", "orphan"]
+FindingKind = Literal["manifest", "missing", "damaged", "rows", "gap", "overlap", "orphan"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ import pyarrow as pa
 from cold_tier.cache import ColdReadSettings
 from cold_tier.errors import CorruptObject, ObjectMissing
 from cold_tier.format.read import SegmentReader
-from cold_tier.format.write import ROW_GROUP_BYTES, write_segment
+from cold_tier.format.write import COMPLETE, ROW_GROUP_BYTES, write_segment
 from cold_tier.layout import PartitionLayout, SegmentName
 from cold_tier.manifest.model import Segment
 from cold_tier.manifest.replacement import merge_epochs
@@ -75,6 +75,11 @@ def rewrite(settings: StoreSettings, job: Rewrite, keep: Int64s | None = None) -
     with _loop_beside() as start, tempfile.TemporaryDirectory(prefix="tierlog-rewrite-") as scratch:
         path = f"{scratch}/rows.parquet"
         last = start(open_segment(store, layout, old[-1])).result()
+        sparse = [segment for segment in old if segment.rows < segment.end_offset - segment.base_offset]
+        if keep is not None or all(
+            reader.complete for _, reader in _ahead(sparse, lambda segment: start(open_segment(store, layout, segment)))
+        ):
+            described[COMPLETE] = "true"
         rows = _decoded(store, layout, old, start)
         written = write_segment(
             path,

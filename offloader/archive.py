@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cold_tier.format.write import ROW_GROUP_BYTES, write_segment
+from cold_tier.format.write import COMPLETE, ROW_GROUP_BYTES, write_segment
 from cold_tier.layout import PartitionLayout, SegmentName
 from cold_tier.manifest.model import EpochStart, Segment
 from cold_tier.objects.retrying import RetryingStore
@@ -58,6 +58,7 @@ async def archive_segment(store: RetryingStore, job: ArchiveJob, scratch: str) -
             "partition": str(layout.partition),
             "base_offset": str(job.base_offset),
             "end_offset": str(job.end_offset),
+            COMPLETE: "true",
         }
         source = _Source(job)
         written = write_segment(

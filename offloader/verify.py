@@ -10,10 +10,13 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from itertools import groupby, pairwise
 
+import numpy as np
+
 from cold_tier import proposals
 from cold_tier.errors import CorruptObject, ObjectMissing
 from cold_tier.format.index import read_index
-from cold_tier.inventory import ArchivedTopic, describe
+from cold_tier.format.read import SegmentReader
+from cold_tier.inventory import ArchivedTopic, describe, find_topics
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest import invariants
 from cold_tier.manifest.model import Segment
@@ -24,6 +27,7 @@ from cold_tier.upload import verify_segment
 from offloader.garbage import named_keys, unnamed_objects
 
 _AT_ONCE = 8
+_MOST_RANGES = 5
 
 
 async def verify(store: RetryingStore, topics: Sequence[ArchivedTopic]) -> AsyncGenerator[VerifyEvent, None]:
@@ -76,12 +80,14 @@ async def _verify_partition(store: RetryingStore, layout: PartitionLayout) -> As
             yield Finding("gap", where, f"offsets {left.end_offset} to {right.base_offset - 1} are in no segment")
         elif left.end_offset > right.base_offset:
             yield Finding("overlap", where, f"offsets {right.base_offset} to {left.end_offset - 1} are in two segments")
+    sparse = any(segment.rows < segment.end_offset - segment.base_offset for segment in segments)
+    compacted = sparse and await _is_compacted(store, layout)
     running: set[asyncio.Task[list[VerifyEvent]]] = set()
     waiting = iter(segments)
     try:
         while True:
             while len(running) < _AT_ONCE and (segment := next(waiting, None)) is not None:
-                running.add(asyncio.create_task(_check_segment(store, layout, segment)))
+                running.add(asyncio.create_task(_check_segment(store, layout, segment, compacted)))
             if not running:
                 return
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -94,12 +100,30 @@ async def _verify_partition(store: RetryingStore, layout: PartitionLayout) -> As
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _check_segment(store: RetryingStore, layout: PartitionLayout, segment: Segment) -> list[VerifyEvent]:
+async def _is_compacted(store: RetryingStore, layout: PartitionLayout) -> bool:
+    """By key, as far as its description says: then records are missing by right."""
+    for topic in await find_topics(store, layout.topic):
+        if topic.id == layout.topic_id:
+            try:
+                return "compact" in (await describe(store, topic)).config.get("cleanup.policy", "")
+            except CorruptObject:
+                break
+    return False
+
+
+async def _check_segment(
+    store: RetryingStore, layout: PartitionLayout, segment: Segment, compacted: bool
+) -> list[VerifyEvent]:
     events: list[VerifyEvent] = [Checked(segment.rows_bytes + segment.index_bytes)]
+    where = f"{store.url}{layout.rows(segment.name)}"
     key = layout.index(segment.name)
     try:
         await verify_segment(store, layout, segment)
         index = read_index(await store.get(key), f"{store.url}{key}")
+        reader = await asyncio.to_thread(SegmentReader.open, index, where)
+        missing = segment.end_offset - segment.base_offset - segment.rows
+        if missing and not (compacted or reader.complete):
+            events.append(Finding("rows", where, await _missing_rows(store, layout, segment, reader)))
     except ObjectMissing as error:
         if await _still_named(store, layout, segment):
             events.append(Finding("missing", error.where, "the manifest names this object, but it is not there"))
@@ -107,11 +131,27 @@ async def _check_segment(store: RetryingStore, layout: PartitionLayout, segment:
     except CorruptObject as error:
         events.append(Finding("damaged", error.where, error.what))
         return events
-    if (index.base_offset, index.end_offset) != (segment.base_offset, segment.end_offset):
-        what = f"covers [{index.base_offset}, {index.end_offset}), the manifest says "
-        what += f"[{segment.base_offset}, {segment.end_offset})"
-        events.append(Finding("damaged", f"{store.url}{key}", what))
+    events += [Finding("damaged", f"{store.url}{key}", what) for what in proposals.disagreements(segment, reader)]
     return events
+
+
+async def _missing_rows(store: RetryingStore, layout: PartitionLayout, segment: Segment, reader: SegmentReader) -> str:
+    """Which offsets of an object have none, though nothing says that they may."""
+    ranges: list[tuple[int, int]] = []
+    following: int = segment.base_offset
+    for number, group in enumerate(reader.index.row_groups):
+        data = await store.get(layout.rows(segment.name), group.start, group.length)
+        offsets = (await asyncio.to_thread(reader.decode, number, data)).offsets
+        befores = np.concatenate(([following - 1], offsets[:-1]))
+        gaps = np.flatnonzero(offsets - befores > 1)
+        ranges += [(int(befores[at]) + 1, int(offsets[at]) - 1) for at in gaps]
+        following = int(offsets[-1]) + 1
+    if following < segment.end_offset:
+        ranges.append((following, segment.end_offset - 1))
+    shown = ", ".join(f"{first} to {last}" for first, last in ranges[:_MOST_RANGES])
+    more = f" and {len(ranges) - _MOST_RANGES} more ranges" if len(ranges) > _MOST_RANGES else ""
+    missing = sum(last - first + 1 for first, last in ranges)
+    return f"{missing} offsets have no rows: {shown}{more}; the topic is not compacted, so records may be missing"
 
 
 async def _still_named(store: RetryingStore, layout: PartitionLayout, segment: Segment) -> bool:

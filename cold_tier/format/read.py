@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from cold_tier.errors import CorruptObject
 from cold_tier.format.index import SegmentIndex
-from cold_tier.format.write import footer_file
+from cold_tier.format.write import COMPLETE, footer_file
 from cold_tier.objects.store import Buffer
 from hot_tier.record.columns import HEADERS_TYPE, RecordColumns
 from hot_tier.record.crc import crc32c
@@ -51,9 +51,27 @@ class SegmentReader:
         sparse[group.start :] = data
         try:
             file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(sparse)), metadata=self.metadata)
-            return from_arrow(file.read_row_group(number, use_threads=False))
+            columns = from_arrow(file.read_row_group(number, use_threads=False))
         except (pa.ArrowException, OSError) as error:
             raise CorruptObject(f"row group {number} cannot be decoded: {error}", where=self.where) from error
+        offsets = columns.offsets
+        if (
+            len(offsets) != group.rows
+            or (offsets[1:] <= offsets[:-1]).any()
+            or (len(offsets) and not group.first_offset <= offsets[0] <= offsets[-1] < group.end_offset)
+        ):
+            raise CorruptObject(
+                f"row group {number} does not hold the {group.rows} rows from offset {group.first_offset} to "
+                f"{group.end_offset} that the index says",
+                where=self.where,
+                hint="`tierlog archive verify` lists everything that is damaged",
+            )
+        return columns
+
+    @property
+    def complete(self) -> bool:
+        """Whoever wrote it has proven that all records of its offsets are in it."""
+        return (self.metadata.metadata or {}).get(f"tierlog.{COMPLETE}".encode()) == b"true"
 
 
 def from_arrow(table: pa.Table) -> RecordColumns:

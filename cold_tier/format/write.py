@@ -26,6 +26,10 @@ from hot_tier.record.crc import crc32c
 ROW_GROUP_BYTES: Final = 16 << 20
 """Of records, before compression: 3 to 4 MiB in the bucket for JSON events."""
 
+COMPLETE: Final = "complete"
+"""In a file's metadata: "true" where all records of its offsets are proven to be in it. Then an offset without a row
+never held a record, or was compacted away."""
+
 _PAGE_BYTES: Final = 1 << 20
 _MAGIC_BYTES: Final = 4
 _FOOTER_TAIL_BYTES: Final = 8

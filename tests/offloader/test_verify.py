@@ -4,12 +4,16 @@ import dataclasses
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from cold_tier.format.write import COMPLETE, write_segment
 from cold_tier.inventory import find_topics
 from cold_tier.layout import Version
 from cold_tier.manifest.codec import write_snapshot
 from cold_tier.manifest.reader import load_newest
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.reports import Checked, Finding, Planned
+from cold_tier.upload import upload_segment
+from hot_tier.record.batch import assign
+from hot_tier.record.columns import NewRecord, decode_batches, encode_records
 from offloader.garbage import find_garbage
 from offloader.settings import OffloadSettings
 from offloader.verify import verify
@@ -153,3 +157,56 @@ async def test_garbage_is_found_by_its_age_and_changes_nothing(tmp_path: Path) -
         assert later == {"removed": removed, "orphan": {orphan}}
         assert set(await kinds(modified + 11 * HOUR)) == {"removed", "orphan", "manifest"}
         assert await node.keys() == before
+
+
+async def test_rows_that_are_missing_inside_an_object_are_named(tmp_path: Path) -> None:
+    """As an earlier version archived a damaged segment: the bytes are what was uploaded, without some records."""
+    async with archived(tmp_path) as node:
+        snapshot = node.catalog.get(node.layout).snapshot
+        harmed = snapshot.tail[1]
+        first = harmed.base_offset
+        lost = {first, first + 4, first + 5, harmed.end_offset - 1}
+        await lose_rows(node, harmed, sorted(set(range(first, harmed.end_offset)) - lost), "")
+        [finding] = await findings(node.store)
+        assert (finding.kind, finding.where) == ("rows", f"{node.store.url}{node.layout.rows(harmed.name)}")
+        shown = f"{first} to {first}, {first + 4} to {first + 5}, {harmed.end_offset - 1} to {harmed.end_offset - 1}"
+        assert f"4 offsets have no rows: {shown};" in finding.what and finding.is_problem
+        await lose_rows(node, harmed, [], "")
+        [finding] = await findings(node.store)
+        assert f"{first} to {harmed.end_offset - 1}" in finding.what
+
+
+async def test_rows_may_be_missing_where_the_writer_has_proven_it_or_the_topic_is_compacted(tmp_path: Path) -> None:
+    async with archived(tmp_path) as node:
+        harmed = node.catalog.get(node.layout).snapshot.tail[1]
+        rows = list(range(harmed.base_offset + 2, harmed.end_offset))
+        await lose_rows(node, harmed, rows, "true")
+        assert await findings(node.store) == []
+        await lose_rows(node, harmed, rows, "")
+        assert [finding.kind for finding in await findings(node.store)] == ["rows"]
+        await node.running.node.admin.replace_config(TOPIC, {**SMALL, "cleanup.policy": "compact"})
+        await node.offloader.round()
+        assert await findings(node.store) == []
+
+
+async def lose_rows(node, segment, keep: list[int], complete: str) -> None:
+    """In the place of an archived segment one with fewer rows, and a manifest that says so."""
+    path = str(node.running.node.logs.disk.logs_directory) + "/fewer.parquet"
+    columns = [decode_batches(batch_of(node.sent[offset])) for offset in keep]
+    written = write_segment(
+        path, columns, segment.base_offset, segment.end_offset, segment.epochs, b"", {COMPLETE: complete}, zstd_level=1
+    )
+    fewer = await upload_segment(
+        node.store, node.layout, segment.name, path, written, log_bytes=segment.log_bytes, archived_ms=1
+    )
+    snapshot = await load_newest(node.store, node.layout)
+    tail = tuple(fewer if each.name == segment.name else each for each in snapshot.tail)
+    version = Version(snapshot.version.leader_epoch, snapshot.version.sequence + 1)
+    changed = dataclasses.replace(snapshot, version=version, tail=tail)
+    await node.store.put(node.layout.manifest(version), write_snapshot(changed))
+
+
+def batch_of(record):
+    batch = encode_records([NewRecord(record.timestamp, record.key, record.value, record.headers)])
+    assign(batch, record.offset, 0)
+    return batch

@@ -32,6 +32,7 @@ from gateway.coordinators.groups.messages import (
     SyncRequest,
 )
 from gateway.coordinators.groups.states import State
+from gateway.coordinators.groups.subscription import read_partitions
 from gateway.coordinators.membership import Membership
 from gateway.coordinators.offsets_topic.loader import LoadedGroup
 from gateway.coordinators.offsets_topic.partitioning import OFFSETS_TOPIC
@@ -216,6 +217,16 @@ class GroupCoordinator:
         check_group_id(group_id, may_be_empty=True)
         entry = self._find(group_id)
         return {} if entry is None else entry.offsets
+
+    def positions(self, group_id: str) -> dict[TopicPartition, CommittedOffset | None]:
+        """What is committed, and None for what a member reads without having committed: where it began is not known."""
+        found: dict[TopicPartition, CommittedOffset | None] = {}
+        check_group_id(group_id, may_be_empty=True)
+        entry = self._find(group_id)
+        if entry is not None:
+            found.update(dict.fromkeys(read_partitions(entry.group)))
+            found.update(entry.offsets)
+        return found
 
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> Results:
         check_group_id(group_id)

@@ -23,6 +23,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from gateway.coordinators.offsets_topic.values import lag_of
 from gateway.http import archive_exposition, replication_exposition
 from hot_tier.errors import TierlogError
 
@@ -155,24 +156,34 @@ def _groups(api: "Api") -> Iterator[Metric]:
     labels = ["group", "topic", "partition"]
     offsets = GaugeMetricFamily("tierlog_group_committed_offset", "The offset to read next.", labels=labels)
     lag = GaugeMetricFamily("tierlog_group_lag_records", "Committed records not yet read.", labels=labels)
+    unknown = GaugeMetricFamily(
+        "tierlog_group_uncommitted_records",
+        "Records of partitions that a member reads without having committed: the lag is not known, and at most this.",
+        labels=labels,
+    )
     members = GaugeMetricFamily("tierlog_group_members", "Members that joined through Kafka.", labels=["group"])
     node = api.node
     for listed in node.groups.list_groups():
         members.add_metric([listed.group_id], listed.members)
         try:
-            committed = node.groups.fetch_offsets(listed.group_id)
+            positions = node.groups.positions(listed.group_id)
         except TierlogError:
             continue
-        for tp, held in committed.items():
+        for tp, held in positions.items():
             values = [listed.group_id, tp.topic, str(tp.partition)]
-            offsets.add_metric(values, held.offset)
+            if held is not None:
+                offsets.add_metric(values, held.offset)
             try:
                 partition = node.partitions.get(tp.topic, tp.partition)
             except TierlogError:
                 continue
-            position = max(held.offset, partition.log.log_start_offset)
-            lag.add_metric(values, max(0, partition.high_watermark - position))
-    yield from (members, offsets, lag)
+            start, end = partition.log.log_start_offset, partition.high_watermark
+            records = lag_of(held, start, end)
+            if records is None:
+                unknown.add_metric(values, end - start)
+            else:
+                lag.add_metric(values, records)
+    yield from (members, offsets, lag, unknown)
 
 
 def _archive(api: "Api") -> Iterator[Metric]:

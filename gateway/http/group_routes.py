@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway.coordinators.errors import CoordinatorLoading
 from gateway.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE, assigned_partitions
-from gateway.coordinators.offsets_topic.values import CommittedOffset
+from gateway.coordinators.offsets_topic.values import CommittedOffset, lag_of
 from gateway.http.cluster_view import Bounds, Refusal
 from gateway.http.forwarding import at_coordinator, at_new_coordinator
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, json_response
@@ -126,8 +126,8 @@ async def reset_offsets(call: Call) -> web.StreamResponse:
 
 async def _offsets(call: Call, of_topic: str | None) -> GroupOffsets:
     group, image = call.values["group"], call.api.node.image
-    committed = call.api.node.groups.fetch_offsets(group)
-    chosen = {tp: committed[tp] for tp in sorted(committed) if of_topic is None or tp.topic == of_topic}
+    positions = call.api.node.groups.positions(group)
+    chosen = {tp: positions[tp] for tp in sorted(positions) if of_topic is None or tp.topic == of_topic}
     by_topic: dict[str, list[int]] = {}
     for tp in chosen:
         by_topic.setdefault(tp.topic, []).append(tp.partition)
@@ -136,22 +136,23 @@ async def _offsets(call: Call, of_topic: str | None) -> GroupOffsets:
         topic = image.find_topic(name)
         bounds[name] = {} if topic is None else await call.api.view.bounds(topic, numbers, alone=call.alone)
     shown = [_offset(tp, held, bounds[tp.topic].get(tp.partition)) for tp, held in chosen.items()]
-    return GroupOffsets(group=group, offsets=shown, lag=sum(each.lag or 0 for each in shown))
+    lags = [each.lag for each in shown if bounds[each.topic]]
+    known = [lag for lag in lags if lag is not None]
+    return GroupOffsets(group=group, offsets=shown, lag=sum(known) if lags and len(known) == len(lags) else None)
 
 
-def _offset(tp: TopicPartition, committed: CommittedOffset, bounds: Bounds | Refusal | None) -> GroupOffset:
-    """The lag is null where the partition's leader does not tell its bounds now."""
+def _offset(tp: TopicPartition, committed: CommittedOffset | None, bounds: Bounds | Refusal | None) -> GroupOffset:
+    """The lag is null where the partition's leader does not tell its bounds now, and where nothing is committed."""
     measured: Mapping[str, int | None] = {"log_start_offset": None, "high_watermark": None, "lag": None}
     if isinstance(bounds, Bounds):
         start, end = bounds.log_start_offset, bounds.high_watermark
-        # Where it would go on: behind what retention took.
-        lag = max(0, end - max(start, committed.offset))
+        lag = lag_of(committed, start, end)
         measured = {"log_start_offset": start, "high_watermark": end, "lag": lag}
     return GroupOffset(
         topic=tp.topic,
         partition=tp.partition,
-        offset=committed.offset,
-        metadata=committed.metadata,
+        offset=None if committed is None else committed.offset,
+        metadata="" if committed is None else committed.metadata,
         **measured,
     )
 
@@ -222,7 +223,7 @@ OPERATIONS: Final = (
         handler=get_offsets,
         place=at_coordinator,
         parameters=(GROUP, OF_TOPIC),
-        answers={200: Answer("None for a group that has committed nothing.", {JSON: GroupOffsets})},
+        answers={200: Answer("None for a group that has committed nothing and has no members.", {JSON: GroupOffsets})},
         problems=(503,),
     ),
     Operation(

@@ -257,17 +257,22 @@ class OffsetReset(Request):
 class GroupOffset(Reply):
     topic: str
     partition: int
-    offset: int
+    offset: int | None = Field(description="Null where a member reads the partition and nothing is committed.")
     metadata: str
     log_start_offset: int | None
     high_watermark: int | None
-    lag: int | None = Field(description="Null when the topic is gone or another node leads the partition.")
+    lag: int | None = Field(
+        description="Null where nothing is committed (how much is read is not known), the topic is gone, or the "
+        "partition's leader does not answer."
+    )
 
 
 class GroupOffsets(Reply):
     group: str
     offsets: list[GroupOffset]
-    lag: int = Field(description="Over all partitions whose lag is known.")
+    lag: int | None = Field(
+        description="Over all partitions of topics that exist. Null while one's is unknown, and where there is none."
+    )
 
 
 class GroupSummary(Reply):

@@ -11,8 +11,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Consumer
 
 from tests.support.command import Ran, tierlog
+from tests.support.waiting import wait_until
 from tierlog.cli.times import show_time
 from tierlog.cli.topics import partitions_to_read
 from tierlog.client import Client, ServerUnreachable, path
@@ -224,6 +226,29 @@ def test_a_group_goes_on_where_it_was(run, topic: str) -> None:  # type: ignore[
     assert run("consume", topic, "--group", group).lines == ["3", "4"]
     assert run("consume", topic, "--group", group).lines == []
     assert run("group", "describe", group, "--json").json["lag"] == 0
+
+
+def test_the_lag_of_a_group_that_has_committed_nothing(run, service: ServeProcess, topic: str) -> None:  # type: ignore[no-untyped-def]
+    run("produce", topic, "--key", "k", stdin="1\n2\n3\n")
+    group = f"g-{topic}"
+    consumer = Consumer(
+        {
+            "bootstrap.servers": service.kafka,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(0.5) is not None, "a record")
+        described = run("group", "describe", group).out
+        assert "lag 0 or more: not known for 1 of " in described
+        assert run("group", "describe", group, "--json").json["lag"] is None
+        consumer.commit(asynchronous=False)
+        assert run("group", "describe", group, "--json").json["lag"] == 2
+    finally:
+        consumer.close()
 
 
 def test_follow_shows_what_comes(service: ServeProcess, topic: str) -> None:

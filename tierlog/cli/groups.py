@@ -1,7 +1,7 @@
 """`tierlog group list|describe|reset|delete`."""
 
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -39,7 +39,7 @@ def describe(group: GroupName, server: Server = DEFAULT_SERVER, json: Json = Fal
     if json:
         output.print_json({**found, "offsets": offsets["offsets"], "lag": offsets["lag"]})
         return
-    print(f"{group}  {found['state']}  {found['protocol'] or 'no assignor'}  lag {offsets['lag']}")
+    print(f"{group}  {found['state']}  {found['protocol'] or 'no assignor'}  lag {_lag(offsets)}")
     if offsets["offsets"]:
         print()
         output.print_table(
@@ -55,6 +55,17 @@ def describe(group: GroupName, server: Server = DEFAULT_SERVER, json: Json = Fal
             ("member", "client", "host", "partitions"),
             [(each["member_id"], each["client_id"], each["host"], _assignment(each)) for each in found["members"]],
         )
+
+
+def _lag(offsets: dict[str, Any]) -> str:
+    """Never less than it is: where nothing is committed, what is not read is not known."""
+    if offsets["lag"] is not None:
+        return str(offsets["lag"])
+    lags = [each["lag"] for each in offsets["offsets"]]
+    if not lags:
+        return "unknown: nothing is committed"
+    known = sum(lag or 0 for lag in lags)
+    return f"{known} or more: not known for {lags.count(None)} of {len(lags)} partitions"
 
 
 _OFFSET_COLUMNS = ("topic", "partition", "offset", "high_watermark", "lag")

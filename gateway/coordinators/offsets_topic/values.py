@@ -42,6 +42,16 @@ class CommittedOffset(NamedTuple):
         return self.offset if self.offset >= 0 else None
 
 
+def lag_of(committed: CommittedOffset | None, log_start: int, high_watermark: int) -> int | None:
+    """Records that are not read yet. None where that is not known: nothing is committed, and only the client knows where
+    it begins."""
+    if log_start >= high_watermark:
+        return 0
+    position = None if committed is None else committed.position
+    # It goes on behind what retention took.
+    return None if position is None else max(0, high_watermark - max(log_start, position))
+
+
 class GroupRecord(NamedTuple):
     snapshot: GroupSnapshot
     state_ms: int

@@ -6,6 +6,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from tests.gateway.http.conftest import Served
+from tests.gateway.http.test_service import figures
 
 BATCH = "/api/v1/topics/orders/messages/batch"
 
@@ -73,6 +74,44 @@ async def test_keys_go_where_kafka_clients_put_them(served: Served) -> None:
             assert over_http.json["partition"] == over_kafka.partition
     finally:
         await producer.stop()
+
+
+async def test_the_lag_of_who_has_committed_nothing_is_not_known(served: Served) -> None:
+    await served.make_topic("orders", 3)
+    await served.produce("orders", b"a", b"b", partition=0)
+    await served.produce("orders", b"c", partition=1)
+    consumer = AIOKafkaConsumer(
+        "orders",
+        bootstrap_servers=served.kafka,
+        group_id="billing",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    )
+    await consumer.start()
+    try:
+        for _ in range(3):
+            await consumer.getone()
+        shown = (await served.get("/api/v1/consumer-groups/billing/offsets")).json
+        assert [(each["offset"], each["lag"]) for each in shown["offsets"]] == [(None, None), (None, None), (None, 0)]
+        assert shown["lag"] is None
+        assert await _lag_metrics(served) == {("uncommitted", "0"): 2, ("uncommitted", "1"): 1, ("lag", "2"): 0}
+        await consumer.commit({TopicPartition("orders", 0): 1})
+        shown = (await served.get("/api/v1/consumer-groups/billing/offsets")).json
+        assert [(each["offset"], each["lag"]) for each in shown["offsets"]] == [(1, 1), (None, None), (None, 0)]
+        assert shown["lag"] is None
+        await consumer.commit({TopicPartition("orders", 1): 1})
+        assert (await served.get("/api/v1/consumer-groups/billing/offsets")).json["lag"] == 1
+        assert await _lag_metrics(served) == {("lag", "0"): 1, ("lag", "1"): 0, ("lag", "2"): 0}
+    finally:
+        await consumer.stop()
+
+
+async def _lag_metrics(served: Served) -> dict[tuple[str, str], float]:
+    found = {}
+    for (name, labels), value in (await figures(served)).items():
+        if name in ("tierlog_group_lag_records", "tierlog_group_uncommitted_records"):
+            found[name.split("_")[2], dict(labels)["partition"]] = value
+    return found
 
 
 async def test_offsets_are_shared(served: Served) -> None:

@@ -43,7 +43,7 @@ class CommittedOffset(NamedTuple):
 
 
 def lag_of(committed: CommittedOffset | None, log_start: int, high_watermark: int) -> int | None:
-    """Records that are not read yet. None where that is not known: nothing is committed, and only the client knows where
+    """Records that are not read yet. None where that is unknown: nothing is committed, and only the client knows where
     it begins."""
     if log_start >= high_watermark:
         return 0

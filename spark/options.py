@@ -6,13 +6,13 @@
 | `subscribe` | | topics, separated by commas |
 | `startingOffsets` | `earliest`; of a stream `latest` | or `latest`, or JSON `{"orders":{"0":23,"1":-2}}` |
 | `endingOffsets` | `latest` | the same; -1 is latest, -2 earliest; partitions that are not named take the default |
-| `startingTimestamp`, `endingTimestamp` | | milliseconds since 1970; rows with start <= timestamp < end |
+| `startingTimestamp`, `endingTimestamp` | | `2026-03-01T08:00:00Z` or milliseconds; the end is excluded |
 | `failOnDataLoss` | `true` | false: what is asked for and gone is left out |
 | `includeHeaders` | `true` | false: without the column `headers`, as Spark's Kafka source without being asked |
 | `minPartitions` | | at least so many tasks, as far as there are segments |
 | `maxOffsetsPerTrigger` | | bounds each micro-batch of a stream |
 | `includeHot`, `gateway` | `false` | also what is not archived yet, from the service at this URL |
-| `asOf` | | the archive as it was at this time, in milliseconds since 1970 |
+| `asOf` | | the archive as it was at this time, written as above |
 | `s3Endpoint` | | of an S3-compatible store |
 | `reader` | `native`, where it can | or `python`: without Hadoop's file systems |
 """
@@ -20,6 +20,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 from urllib.parse import quote, urlsplit
 
@@ -30,6 +31,7 @@ from hot_tier.errors import SettingsError
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999, as far as Python's dates go. Microseconds given for milliseconds lie behind it."""
 
@@ -185,9 +187,21 @@ def _time(given: Mapping[str, str], name: str) -> int | None:
     text = given.get(name.lower())
     if text is None:
         return None
-    if not re.fullmatch(r"\d{1,15}", text) or int(text) > _LAST_MS:
-        raise SettingsError(f"{name} cannot be {text!r}", hint="it is milliseconds since 1970, before the year 10000")
-    return int(text)
+    try:
+        return parse_time(text)
+    except ValueError:
+        hint = "it is a time as 2026-03-01T08:00:00Z, or milliseconds since 1970, before the year 10000"
+        raise SettingsError(f"{name} cannot be {text!r}", hint=hint) from None
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since 1970 of ISO 8601, in UTC where it names no zone, or of the number itself; else ValueError."""
+    if text.isdecimal():
+        if int(text) > _LAST_MS:
+            raise ValueError(f"{text} lies behind the year 9999")
+        return int(text)
+    moment = datetime.fromisoformat(text)
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:

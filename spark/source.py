@@ -1,7 +1,7 @@
 """Archived topics as DataFrames, with the columns of Spark's Kafka source.
 
     from spark.source import tierlog_read
-    orders = tierlog_read(spark, "s3://bucket/prefix", "orders", startingTimestamp=1767225600000)
+    orders = tierlog_read(spark, "s3://bucket/prefix", "orders", startingTimestamp="2026-01-01")
 
 `tierlog_read` plans on the driver from the manifests and hands the files to Spark's own Parquet reader: column pruning,
 filters on statistics and vectorized decoding are Spark's. A DataFrame stands for one snapshot, however often it is

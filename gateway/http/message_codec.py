@@ -1,7 +1,7 @@
 """Records as the API shows them: JSON objects, NDJSON lines, Arrow batches.
 
 Keys and header values are text when they are UTF-8, else base64 with a note of it; values are always base64, so that a
-reader never has to guess. An object has exactly the members of `schemas.Message`.
+reader never has to guess, unless it asks for text. An object has exactly the members of `schemas.Message`.
 """
 
 import io
@@ -34,11 +34,14 @@ ARROW_SCHEMA: Final = pa.schema(_COLUMNS)
 """The columns of the archive."""
 
 
-def message(record: Record) -> dict[str, Any]:
+def message(record: Record, *, as_text: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {"offset": record.offset}
     _show(shown, "key", record.key)
     value = record.value
-    shown["value"] = None if value is None else b64encode(value).decode()
+    if as_text:
+        _show(shown, "value", value)
+    else:
+        shown["value"] = None if value is None else b64encode(value).decode()
     shown["timestamp"] = record.timestamp
     shown["headers"] = [_header(name, content) for name, content in record.headers]
     return shown
@@ -72,6 +75,9 @@ def _show(shown: dict[str, Any], member: str, content: bytes | None) -> None:
 
 
 class NdjsonWriter:
+    def __init__(self, *, as_text: bool) -> None:
+        self._as_text = as_text
+
     async def write(
         self, columns: RecordColumns, limit: int, skip: Collection[int]
     ) -> AsyncIterator[tuple[int, bytes]]:
@@ -82,7 +88,7 @@ class NdjsonWriter:
                 records = [record for record in records if record.offset not in skip]
             del records[limit:]
             limit -= len(records)
-            yield len(records), await off_loop(len(records), _lines, records)
+            yield len(records), await off_loop(len(records), _lines, records, self._as_text)
             if limit <= 0:
                 return
 
@@ -102,8 +108,9 @@ def _slices(columns: RecordColumns) -> Iterator[RecordColumns]:
     return (columns.slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
-def _lines(records: Sequence[Record]) -> bytes:
-    return b"".join([orjson.dumps(message(record), option=orjson.OPT_APPEND_NEWLINE) for record in records])
+def _lines(records: Sequence[Record], as_text: bool) -> bytes:
+    newline = orjson.OPT_APPEND_NEWLINE
+    return b"".join([orjson.dumps(message(record, as_text=as_text), option=newline) for record in records])
 
 
 class ArrowWriter:

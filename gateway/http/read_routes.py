@@ -64,6 +64,12 @@ def _offset(text: str) -> int | str:
     return text if text in ("earliest", "latest") else whole_number(0, INT64_MAX)(text)
 
 
+def _encoding(text: str) -> str:
+    if text not in ("base64", "text"):
+        raise ValueError(f"must be base64 or text, not {text!r}")
+    return text
+
+
 OFFSET: Final = Parameter(
     "offset",
     "query",
@@ -99,6 +105,14 @@ WAIT: Final = Parameter(
     whole_number(0, INT32_MAX),
     default=0,
 )
+VALUE_ENCODING: Final = Parameter(
+    "value_encoding",
+    "query",
+    "As `text`, values that are UTF-8 are shown as they are, and others as base64 with a note of it. Not for Arrow.",
+    {"type": "string", "enum": ["base64", "text"], "default": "base64"},
+    _encoding,
+    default="base64",
+)
 AS_GROUP: Final = Parameter(
     "X-Consumer-Group",
     "header",
@@ -120,6 +134,7 @@ class Read:
     group: str | None
     """Set when the read begins at the group's committed offset."""
     client_id: str
+    as_text: bool
     lost: asyncio.Event
     """Set when the client has gone away."""
 
@@ -144,6 +159,7 @@ async def get_messages(call: Call) -> web.StreamResponse:
         max_bytes=values["max_bytes"] or INT64_MAX,
         group=values["X-Consumer-Group"] if values["offset"] is None and values["from"] is None else None,
         client_id=values["X-Client-Id"],
+        as_text=values["value_encoding"] == "text",
         lost=getattr(call.request.protocol, "lost", None) or asyncio.Event(),
     )
     if media == JSON:
@@ -315,7 +331,7 @@ async def _open_stream(api: Api, read: Read) -> tuple[RecordStream, Collection[i
 
 
 async def _answer_json(api: Api, read: Read, found: Found) -> web.StreamResponse:
-    body = await off_loop(len(found.records), _render, found)
+    body = await off_loop(len(found.records), _render, found, read.as_text)
     if read.group is not None and found.records:
         first, last = found.records[0].offset, found.records[-1].offset
         api.dead_letters.delivered(read.group, read.partition, first, last + 1, alone=len(found.records) == 1)
@@ -323,9 +339,9 @@ async def _answer_json(api: Api, read: Read, found: Found) -> web.StreamResponse
     return web.Response(body=body, content_type=JSON)
 
 
-def _render(found: Found) -> bytes:
+def _render(found: Found, as_text: bool) -> bytes:
     # One by one: as a whole, a large answer would keep the interpreter to itself for as long as it takes.
-    messages = b",".join([orjson.dumps(message(record)) for record in found.records])
+    messages = b",".join([orjson.dumps(message(record, as_text=as_text)) for record in found.records])
     return b'{"messages":[%b],"next_offset":%d}' % (messages, found.next_offset)
 
 
@@ -342,7 +358,7 @@ async def _answer_stream(
         api.dead_letters.delivered(read.group, read.partition, first, end, alone=end == first + 1)
     await response.prepare(request)
     try:
-        writer = NdjsonWriter() if media == NDJSON else ArrowWriter()
+        writer = NdjsonWriter(as_text=read.as_text) if media == NDJSON else ArrowWriter()
         left = read.limit
         while left > 0 and (chunk := await stream.next()) is not None:
             if api.stopping.is_set():
@@ -381,7 +397,7 @@ OPERATIONS: Final = (
         "streamed; read on from the last offset + 1.",
         handler=get_messages,
         place=at_leader,
-        parameters=(TOPIC, PARTITION, OFFSET, LIMIT, FROM, TO, WAIT, MAX_BYTES, AS_GROUP, CLIENT_ID),
+        parameters=(TOPIC, PARTITION, OFFSET, LIMIT, FROM, TO, WAIT, MAX_BYTES, VALUE_ENCODING, AS_GROUP, CLIENT_ID),
         answers={
             200: Answer(
                 "Messages in the order of their offsets; none when there is nothing to read.",

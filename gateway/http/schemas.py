@@ -132,7 +132,10 @@ class Message(Reply):
     offset: int = Field(ge=0)
     key: str | None
     key_encoding: Literal["base64"] = Field(default="base64", description="Present when the key is not UTF-8.")
-    value: str | None = Field(description="Base64; null is a tombstone.")
+    value: str | None = Field(description="Base64, or as `value_encoding` was asked for; null is a tombstone.")
+    value_encoding: Literal["base64"] = Field(
+        default="base64", description="Present when text was asked for and the value is not UTF-8."
+    )
     timestamp: int = Field(description="Milliseconds since 1970.")
     headers: list[Header]
 

@@ -112,6 +112,7 @@ def test_the_source_by_name_says_it_too(spark: SparkSession, archive: Archive) -
         ({"startingOffsets": '{"others":{"0":1}}'}, "others"),
         ({"endingOffsets": "[1]"}, "endingOffsets"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp"),
+        ({"endingTimestamp": "2026-02-30T00:00:00Z"}, "2026-03-01T08:00:00Z"),
         ({"startingTimestamp": "1" * 18}, "milliseconds since 1970"),
         ({"endingTimestamp": "1772323200000000"}, "milliseconds since 1970"),
         ({"asOf": "1772323200000000000"}, "milliseconds since 1970"),

@@ -35,3 +35,16 @@ def test_small_segments_share_a_task_however_many_they_are() -> None:
     assert Sized.asked < 10 * len(sizes)
     [large, small] = tasks(plan_of(2 * TASK_BYTES, 1), options)
     assert (len(large.pieces), len(small.pieces)) == (1, 1)
+
+
+def test_a_time_is_written_in_either_way() -> None:
+    options = {"bucket": "/nowhere", "subscribe": "orders"}
+    for text in (
+        "1772352000000",
+        "2026-03-01T08:00:00Z",
+        "2026-03-01T09:00:00+01:00",
+        "2026-03-01 08:00",
+        "2026-03-01T08",
+    ):
+        read = read_options({**options, "startingTimestamp": text, "asOf": text}, streaming=False)
+        assert read.from_ms == read.as_of_ms == 1772352000000, text

@@ -26,7 +26,11 @@ class StoreDenied(StoreError):
 
 
 class StoreMisconfigured(StoreError):
-    """No such bucket, an address that is not one, an option the store does not know."""
+    """An address that is not one, an option the store does not know."""
+
+
+class NoSuchBucket(StoreMisconfigured):
+    """The store is there, and the bucket is not."""
 
 
 class ObjectMissing(StoreError):

@@ -1,8 +1,9 @@
 """A small client of a node's HTTP API, for the command line: the standard library only, so that it loads at once.
 
 One connection, kept open, one request at a time; a thread that wants its own makes its own `Client`. A refusal
-becomes a `Refused` with what the node said, a node that cannot be reached a `ServerUnreachable`. Nothing is
-sent twice by itself, except a GET over a kept connection that the node had closed meanwhile.
+becomes a `Refused` with what the node said, a node that cannot be reached a `ServerUnreachable`. Of several servers
+the first that takes a connection is asked, until it is gone. Nothing is sent twice by itself, except a GET over a kept
+connection that the node had closed meanwhile.
 """
 
 import http.client
@@ -14,6 +15,8 @@ from urllib.parse import quote, urlencode, urlsplit
 from hot_tier.errors import TierlogError
 
 TIMEOUT_S = 60.0
+CONNECT_S = 5.0
+"""Until the next of several servers is tried."""
 
 
 class ServerUnreachable(TierlogError):
@@ -45,19 +48,25 @@ def path(*parts: str | int) -> str:
     return "/api/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
+def _connection_to(server: str) -> tuple[str, http.client.HTTPConnection]:
+    try:
+        url = urlsplit(server if "://" in server else f"http://{server}")
+        host, port = (url.hostname or "").encode("idna").decode(), url.port
+    except ValueError:
+        host = ""
+    if not host or url.scheme not in ("http", "https") or url.path not in ("", "/"):
+        hint = "write http://HOST:PORT, or several with commas"
+        raise BadServer(f"{server!r} is not a node's address", where="--server", hint=hint)
+    connection = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    return f"{url.scheme}://{url.netloc}", connection(host, port)
+
+
 class Client:
-    def __init__(self, server: str, *, client_id: str = "tierlog-cli", timeout_s: float = TIMEOUT_S) -> None:
-        try:
-            url = urlsplit(server if "://" in server else f"http://{server}")
-            host, port = (url.hostname or "").encode("idna").decode(), url.port
-        except ValueError:
-            host = ""
-        if not host or url.scheme not in ("http", "https") or url.path not in ("", "/"):
-            raise BadServer(f"{server!r} is not a node's address", where="--server", hint="write http://HOST:PORT")
-        self.server = f"{url.scheme}://{url.netloc}"
-        secure = url.scheme == "https"
-        connection = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        self._connection: http.client.HTTPConnection = connection(host, port, timeout=timeout_s)
+    def __init__(self, servers: str, *, client_id: str = "tierlog-cli", timeout_s: float = TIMEOUT_S) -> None:
+        """`servers`: one address, or several with commas."""
+        self._nodes = [_connection_to(server.strip()) for server in servers.split(",")]
+        self._timeout_s = timeout_s
+        self.server, self._connection = self._nodes[0]
         self._headers = {"User-Agent": client_id, "Accept": "application/json"}
 
     def __enter__(self) -> Self:
@@ -105,12 +114,15 @@ class Client:
         given = {name: value for name, value in query.items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
         kept = self._connection.sock is not None
+        if not kept:
+            self._connect()
         try:
             response = self._exchange(method, target, body, headers)
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
             self._connection.close()
             if not kept or method != "GET":
                 raise self._unreachable(error) from None
+            self._connect()
             response = self._retry(method, target, headers)
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
@@ -119,10 +131,30 @@ class Client:
             raise self._refusal(response, f"{method} {path}")
         return response
 
+    def _connect(self) -> None:
+        failed: list[ServerUnreachable] = []
+        for server, connection in self._nodes:
+            self.server, self._connection = server, connection
+            connection.timeout = self._timeout_s if len(self._nodes) == 1 else min(CONNECT_S, self._timeout_s)
+            try:
+                connection.connect()
+            except OSError as error:
+                connection.close()
+                failed.append(self._unreachable(error))
+            else:
+                connection.sock.settimeout(self._timeout_s)
+                return
+        if len(failed) == 1:
+            raise failed[0]
+        tried = "; ".join(f"{each.where}: {each.what}" for each in failed)
+        raise ServerUnreachable(tried, where="--server", hint=failed[0].hint)
+
     def _exchange(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
     ) -> http.client.HTTPResponse:
-        self._connection.request(method, target, body=body, headers={**self._headers, **headers})
+        # A str would have to be Latin-1.
+        as_bytes = {name: value.encode() for name, value in {**self._headers, **headers}.items()}
+        self._connection.request(method, target, body=body, headers=as_bytes)
         return self._connection.getresponse()
 
     def _retry(self, method: str, target: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TypeVar
 
-from cold_tier.errors import ObjectMissing, StoreDenied, StoreError, StoreMisconfigured, StoreUnavailable
+from cold_tier.errors import NoSuchBucket, ObjectMissing, StoreDenied, StoreError, StoreMisconfigured, StoreUnavailable
 from cold_tier.objects.store import Buffer, ObjectInfo
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class DirectoryStore:
         self.url = f"file://{self.root}/"
         self._temporary = os.path.join(self.root, ".tierlog-tmp")
         if not create and not os.path.isdir(self.root):
-            raise StoreMisconfigured("no such bucket", where=self.url, hint="check the path: it is no directory")
+            raise NoSuchBucket("no such bucket", where=self.url, hint="check the path: it is no directory")
         try:
             os.makedirs(self.root, exist_ok=True)
             self._sweep(time.time() * 1000 - _ABANDONED_MS)

@@ -14,6 +14,7 @@ from typing import Final
 from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
 from cold_tier.errors import (
+    NoSuchBucket,
     ObjectMissing,
     StoreDenied,
     StoreError,
@@ -60,7 +61,7 @@ def failure(error: BaseException, where: str, permission: str) -> StoreError:
     code = said.get("Code", "")
     what = " ".join(part for part in (code, said.get("Message", "")) if part) or f"it answered with status {status}"
     if code == "NoSuchBucket":
-        return StoreMisconfigured("no such bucket", where=where, hint="create the bucket, or check --bucket")
+        return NoSuchBucket("no such bucket", where=where, hint="create the bucket, or check --bucket")
     if code in _OTHER_REGION:
         return _other_region(said.get("Region", ""), where)
     if refused := _refused(error, said, where, permission, status):

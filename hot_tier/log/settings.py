@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hot_tier.errors import SettingsError
 from hot_tier.log.config import TopicConfig
 
 
@@ -52,6 +53,10 @@ class LogSettings:
         default=86_400_000,
         metadata={"doc": "A producer that wrote nothing for this long is forgotten, and with it its duplicates."},
     )
+
+    def __post_init__(self) -> None:
+        if not self.data_dir.strip():
+            raise SettingsError("data_dir cannot be empty", hint="name a directory, or leave it out for ./data")
 
     @property
     def topic_defaults(self) -> TopicConfig:

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import SparkSession
 
-from cold_tier.errors import StoreMisconfigured
+from cold_tier.errors import NoSuchBucket, StoreMisconfigured
 from hot_tier.errors import (
     OffsetOutOfRange,
     PolicyViolation,
@@ -25,6 +25,7 @@ from hot_tier.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from spark.options import parse_time
 from spark.session import session
 
 
@@ -71,13 +72,10 @@ def range_options(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _time(text: str) -> int:
-    if text.isdecimal():
-        return int(text)
     try:
-        moment = datetime.fromisoformat(text)
+        return parse_time(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no time: write 2026-03-01T08:00:00Z or milliseconds") from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def run(
@@ -151,10 +149,10 @@ def report(error: TierlogError, *, as_json: bool) -> int:
 
 def exit_code(error: TierlogError) -> int:
     match error:
+        case UnknownTopic() | UnknownPartition() | NoSuchBucket():
+            return 3
         case SettingsError() | StoreMisconfigured():
             return 2
-        case UnknownTopic() | UnknownPartition():
-            return 3
         case OffsetOutOfRange() | PolicyViolation() | JobRefused():
             return 4
         case _:

@@ -210,7 +210,7 @@ def test_what_does_not_exist(run: Any, bucket: str, tmp_path: Path) -> None:
         ("archive", "restore", *new),
         ("cost",),
     ):
-        ran = run(*command, "--bucket", f"file://{mistyped}", code=2)
+        ran = run(*command, "--bucket", f"file://{mistyped}", code=3)
         assert f"file://{mistyped}" in ran.err and "no such bucket" in ran.err
     assert not mistyped.exists() and not (tmp_path / "new").exists()
     run("archive", "restore", "--bucket", bucket, code=2)

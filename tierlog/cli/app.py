@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from cold_tier.errors import StoreMisconfigured, StoreUnavailable
+from cold_tier.errors import NoSuchBucket, StoreMisconfigured, StoreUnavailable
 from hot_tier.errors import (
     MetadataUnavailable,
     PolicyViolation,
@@ -27,15 +27,16 @@ from hot_tier.errors import (
     UnknownTopic,
 )
 from tierlog.cli import archive, cluster, consume, cost, demo, groups, output, produce, replay, serve, spark, topics
+from tierlog.cli.help import HELP_FLAGS, Commands
 from tierlog.cli.pin import NoSuchPin
 from tierlog.cli.records import BadInput
 from tierlog.cli.times import NotATime
 from tierlog.client import BadServer, Refused, ServerUnreachable
 
-app = typer.Typer(
+app = Commands(
     name="tierlog",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": HELP_FLAGS},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="A log service that Kafka clients, HTTP callers and Spark share.",
@@ -107,15 +108,15 @@ def run(arguments: Sequence[str]) -> int:
 
 def exit_code(error: TierlogError) -> int:
     match error:
+        case UnknownPartition() | UnknownTopic() | NoSuchPin() | NoSuchBucket():
+            return 3
         case SettingsError() | StoreMisconfigured() | NotATime() | BadServer() | BadInput():
             return 2
-        case UnknownPartition() | UnknownTopic() | NoSuchPin():
-            return 3
         case TopicExists() | PolicyViolation():
             return 4
         case ServerUnreachable() | StoreUnavailable() | MetadataUnavailable():
             return 5
         case Refused():
-            return {400: 2, 404: 3, 409: 4, 413: 2, 503: 5}.get(error.status, 1)
+            return {400: 2, 404: 3, 409: 4, 408: 5, 413: 2, 429: 5, 503: 5}.get(error.status, 1)
         case _:
             return 1

@@ -14,6 +14,7 @@ import typer
 
 from hot_tier.errors import UnknownTopic
 from tierlog.cli import output
+from tierlog.cli.help import Commands
 from tierlog.cli.options import DEFAULT_SERVER, Bucket, Json, S3Endpoint, Server
 from tierlog.cli.pin import bucket_pins, pin, pins
 from tierlog.cli.times import show_time
@@ -41,7 +42,7 @@ Topics = Annotated[list[str] | None, typer.Argument(metavar="TOPIC", show_defaul
 
 
 def register(app: typer.Typer) -> None:
-    archive = typer.Typer(no_args_is_help=True, help="Look after what is in the bucket.")
+    archive = Commands(no_args_is_help=True, help="Look after what is in the bucket.")
     archive.command(
         "status",
         help="Show what of each partition is local, in the bucket, and waiting. "

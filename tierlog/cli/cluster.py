@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from hot_tier.errors import SettingsError
 from tierlog.cli import cluster_moves, output
+from tierlog.cli.help import Commands
 from tierlog.cli.options import DEFAULT_SERVER, Json, Server
 from tierlog.client import Client
 from tierlog.cluster_status import cluster_status
@@ -20,7 +22,7 @@ LOOK_S: Final = 0.5
 
 
 def register(app: typer.Typer) -> None:
-    cluster = typer.Typer(no_args_is_help=True, help="Run a cluster on this machine, and see how one is doing.")
+    cluster = Commands(no_args_is_help=True, help="Run a cluster on this machine, and see how one is doing.")
     cluster.command("up", help="Run etcd and some brokers until SIGTERM or Ctrl-C. The same ones again later.")(up)
     cluster.command("status", help="Show brokers, leaders, and partitions with replicas missing.")(status)
     cluster_moves.register(cluster)
@@ -31,7 +33,7 @@ def up(
     brokers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="How many. [default: as many as last time, or 3]")
     ] = None,
-    data_dir: Annotated[Path, typer.Option(metavar="DIR", help="Where everything is kept.")] = Path("cluster"),
+    data_dir: Annotated[str, typer.Option(metavar="DIR", help="Where everything is kept.")] = "cluster",
     bucket: Annotated[
         str | None, typer.Option(metavar="URL", help="file:///path or s3://bucket/prefix. [default: DIR/bucket]")
     ] = None,
@@ -40,9 +42,11 @@ def up(
     from tierlog.claims import keep_files_private
     from tierlog.cluster_process import LocalCluster
 
+    if not data_dir.strip():
+        raise SettingsError("data_dir cannot be empty", where="--data-dir", hint="name a directory, or leave it out")
     keep_files_private()
     stopping = threading.Event()
-    cluster = LocalCluster(data_dir, brokers, bucket)
+    cluster = LocalCluster(Path(data_dir), brokers, bucket)
     _on_signals(_interrupt)
     with output.after(1.0, f"starting etcd and {len(cluster.brokers)} brokers in {cluster.directory}"):
         cluster.start()
@@ -78,6 +82,7 @@ def _announce(cluster: "LocalCluster", *, as_json: bool) -> None:
             ("broker>", "kafka", "http", "pid>"),
             [(each["id"], each["kafka"], each["http"], each["pid"]) for each in brokers],
         )
+        print(f"export TIERLOG_SERVER={','.join(broker.url for broker in cluster.brokers.values())}")
         print(f"tierlog cluster ready kafka={cluster.kafka} metadata={cluster.plan.metadata}")
 
 

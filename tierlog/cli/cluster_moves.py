@@ -20,7 +20,7 @@ def register(cluster: typer.Typer) -> None:
 
 
 def decommission(
-    broker: Annotated[int, typer.Argument(show_default=False, min=0, help="The broker's number.")],
+    broker: Annotated[int, typer.Argument(metavar="BROKER", show_default=False, min=0, help="The broker's number.")],
     cancel: Annotated[bool, typer.Option("--cancel", help="Let the broker take replicas again.")] = False,
     wait: Wait = True,
     server: Server = DEFAULT_SERVER,

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from tierlog.cli import output
+from tierlog.cli.help import Commands
 from tierlog.cli.options import DEFAULT_SERVER, GroupName, Json, Server
 from tierlog.cli.times import parse_time
 from tierlog.client import Client, path
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Look at consumer groups and move them.")
+    group = Commands(no_args_is_help=True, help="Look at consumer groups and move them.")
     group.command("list", help="List the groups.")(list_)
     group.command("describe", help="Show a group's members, offsets and lag.")(describe)
     group.command("reset", help="Move a group without members to another place in a topic.")(reset)

@@ -8,7 +8,9 @@ DEFAULT_SERVER = "http://127.0.0.1:8080"
 
 Server = Annotated[
     str,
-    typer.Option("--server", envvar="TIERLOG_SERVER", metavar="URL", help="HTTP address of a node."),
+    typer.Option(
+        "--server", envvar="TIERLOG_SERVER", metavar="URL", help="HTTP address of a node, or of several, with commas."
+    ),
 ]
 Bucket = Annotated[
     str | None,
@@ -18,5 +20,5 @@ S3Endpoint = Annotated[
     str | None, typer.Option("--s3-endpoint", metavar="URL", help="An S3-compatible store's address, with --bucket.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON for programs to standard output.")]
-TopicName = Annotated[str, typer.Argument(show_default=False, help="The topic's name.")]
-GroupName = Annotated[str, typer.Argument(show_default=False, help="The consumer group's name.")]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False, help="The consumer group's name.")]

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from hot_tier.errors import SettingsError
 from tierlog.cli import output
+from tierlog.cli.help import Command
 
 
-class ServeCommand(TyperCommand):
+class ServeCommand(Command):
     """Shows every setting at the end of `--help`; loaded only then."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:

@@ -9,6 +9,7 @@ from importlib import import_module
 import typer
 
 from hot_tier.errors import SettingsError
+from tierlog.cli.help import Commands
 
 JOBS = {
     "audit": "Check the whole bucket against manifests, indexes and checksums. Ends with 1 if anything is wrong.",
@@ -21,7 +22,7 @@ JOBS = {
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Run Spark jobs over the archive.")
+    group = Commands(no_args_is_help=True, help="Run Spark jobs over the archive.")
     for name, what in JOBS.items():
         group.command(
             name,

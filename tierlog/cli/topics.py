@@ -7,6 +7,7 @@ import typer
 
 from hot_tier.errors import UnknownPartition
 from tierlog.cli import output
+from tierlog.cli.help import Commands
 from tierlog.cli.options import DEFAULT_SERVER, Json, Server, TopicName
 from tierlog.client import Client, ServerUnreachable, path
 
@@ -17,7 +18,7 @@ Config = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    topic = typer.Typer(no_args_is_help=True, help="Make, list, describe, change and delete topics.")
+    topic = Commands(no_args_is_help=True, help="Make, list, describe, change and delete topics.")
     topic.command("create", help="Make a topic.")(create)
     topic.command("list", help="List the topics.")(list_)
     topic.command("describe", help="Show a topic's partitions, offsets, sizes and settings.")(describe)

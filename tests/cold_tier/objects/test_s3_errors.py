@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 
 from cold_tier.errors import (
+    NoSuchBucket,
     ObjectMissing,
     StoreDenied,
     StoreError,
@@ -55,7 +56,7 @@ async def answering(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[S3St
         (403, "InvalidAccessKeyId", StoreDenied),
         (400, "ExpiredToken", StoreDenied),
         (404, "Code", ObjectMissing),
-        (404, "NoSuchBucket", StoreMisconfigured),
+        (404, "NoSuchBucket", NoSuchBucket),
         (301, "PermanentRedirect", StoreMisconfigured),
         (400, "AuthorizationHeaderMalformed", StoreMisconfigured),
         (400, "InvalidRequest", StoreError),

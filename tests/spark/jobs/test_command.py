@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from cold_tier.errors import CorruptObject, StoreMisconfigured, StoreUnavailable
+from cold_tier.errors import CorruptObject, NoSuchBucket, StoreMisconfigured, StoreUnavailable
 from hot_tier.errors import OffsetOutOfRange, SettingsError, TierlogError, UnknownTopic
 from hot_tier.record.columns import NewRecord
 from hot_tier.record.validate import MAX_TIMESTAMP_MS
@@ -44,6 +44,7 @@ def test_tierlog_lists_them_and_hands_flags_on() -> None:
     [
         (SettingsError("x"), 2),
         (StoreMisconfigured("x"), 2),
+        (NoSuchBucket("x"), 3),
         (UnknownTopic("x"), 3),
         (OffsetOutOfRange("x"), 4),
         (ExportRefused("x"), 4),

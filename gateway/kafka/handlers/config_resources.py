@@ -21,16 +21,15 @@ WITHOUT: Final = (BROKER_LOGGER, CLIENT_METRICS)
 """Kinds that Kafka has, and of which there is nothing here."""
 
 
-def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
+async def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
     kinds: set[int] = {*Resource, *WITHOUT}
     asked = {CLIENT_METRICS} if context.api_version == 0 else set(request.resource_types) or kinds
     unknown = asked - kinds
     if unknown:
         raise UnsupportedVersion(f"there are no settings of resource type {min(unknown)}")
+    found = [(name, kind) for kind in sorted(asked) for name in sorted(_names(kind, context.node))]
     return ListConfigResourcesResponse(
-        config_resources=[
-            ConfigResource(name, kind) for kind in sorted(asked) for name in sorted(_names(kind, context.node))
-        ]
+        config_resources=[ConfigResource(*each) async for each in context.turn().through(found)]
     )
 
 

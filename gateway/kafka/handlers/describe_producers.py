@@ -1,6 +1,5 @@
 """DescribeProducers: the idempotent producers that a partition remembers, as its leader knows them."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,33 +13,34 @@ from gateway.kafka.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from gateway.lane import Turn
 from gateway.node import Node
 from hot_tier.errors import TierlogError
 
-AT_ONCE: Final = 1000
-"""Producers that are described before others have their turn: a partition may remember very many."""
-
 
 async def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+    turn = context.turn()
     asked: dict[str, dict[int, None]] = {}
-    for topic in request.topics:
+    async for topic in turn.through(request.topics):
         asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(name, [await _partition(name, index, context.node) for index in indexes])
-            for name, indexes in asked.items()
+            TopicResponse(
+                name, [await _partition(name, index, context.node, turn) async for index in turn.through(indexes)]
+            )
+            async for name, indexes in turn.through(asked.items())
         ]
     )
 
 
-async def _partition(topic: str, index: int, node: Node) -> PartitionResponse:
+async def _partition(topic: str, index: int, node: Node, turn: Turn) -> PartitionResponse:
     answer = PartitionResponse(partition_index=index)
     try:
         known = list(node.partitions.get(topic, index).log.describe_producers())
     except TierlogError as error:
         answer.error_code, answer.error_message = error_code(error), str(error)
         return answer
-    for number, each in enumerate(known, 1):
+    async for each in turn.through(known):
         answer.active_producers.append(
             ProducerState(
                 each.producer_id,
@@ -51,8 +51,6 @@ async def _partition(topic: str, index: int, node: Node) -> PartitionResponse:
                 each.transaction_start_offset,
             )
         )
-        if number % AT_ONCE == 0:
-            await asyncio.sleep(0)
     return answer
 
 

@@ -27,7 +27,7 @@ MAX_PARTITIONS: Final = 2000
 """In one answer, whatever the client asks for; as Kafka has it."""
 
 
-def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
+async def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
     node = context.node
     names = sorted({topic.name for topic in request.topics} or {topic.name for topic in node.image.topics()})
     first, left = 0, min(max(request.response_partition_limit, 1), MAX_PARTITIONS)
@@ -39,7 +39,7 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
         first = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
     response = DescribeTopicPartitionsResponse()
     alive = {broker.id for broker in node.image.brokers()}
-    for name in names:
+    async for name in context.turn().through(names):
         if left == 0:
             response.next_cursor = ResponseCursor(name, 0)
             break

@@ -20,9 +20,10 @@ from gateway.kafka.protocol.messages.update_features import (
 FEATURES: Final = ("group.version", "share.version", "streams.version", "transaction.version")
 
 
-def update(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
-    asked = {each.feature: _outcome(each) for each in request.feature_updates}
-    results = [UpdatableFeatureResult(name, code, message) for name, (code, message) in asked.items()]
+async def update(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+    turn = context.turn()
+    asked = {each.feature: each async for each in turn.through(request.feature_updates)}
+    results = [UpdatableFeatureResult(name, *_outcome(each)) async for name, each in turn.through(asked.items())]
     refused = next((each for each in results if each.error_code), None)
     if refused is None:
         return UpdateFeaturesResponse(results=results)

@@ -65,21 +65,25 @@ async def _topics(asked: Mapping[str, Iterable[int]], context: RequestContext) -
     return topics
 
 
-def alter(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
-    node = context.node
+async def alter(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
+    node, turn = context.node, context.turn()
     answers: dict[str, dict[int, int]] = {}
-    for directory in request.dirs:
+    async for directory in turn.through(request.dirs):
         known = directory.path == node.logs.disk.data_dir
-        for topic in directory.topics:
+        async for topic in turn.through(directory.topics):
             answered = answers.setdefault(topic.name, {})
-            for index in topic.partitions:
+            async for index in turn.through(topic.partitions):
                 answered[index] = _stays(topic.name, index, node) if known else ErrorCode.LOG_DIR_NOT_FOUND
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(
-                name, [AlterReplicaLogDirPartitionResult(index, code) for index, code in answered.items()]
+                name,
+                [
+                    AlterReplicaLogDirPartitionResult(index, code)
+                    async for index, code in turn.through(answered.items())
+                ],
             )
-            for name, answered in answers.items()
+            async for name, answered in turn.through(answers.items())
         ]
     )
 

@@ -14,7 +14,7 @@ from gateway.kafka.protocol.messages.describe_user_scram_credentials import (
 )
 
 
-def handle(
+async def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
     named = Counter(user.name for user in request.users or ())
@@ -23,7 +23,7 @@ def handle(
             DescribeUserScramCredentialsResult(name, ErrorCode.RESOURCE_NOT_FOUND, "no passwords are kept")
             if times == 1
             else DescribeUserScramCredentialsResult(name, ErrorCode.DUPLICATE_RESOURCE, "the user is named twice")
-            for name, times in named.items()
+            async for name, times in context.turn().through(named.items())
         ]
     )
 

@@ -32,11 +32,11 @@ def list_all(request: ListTransactionsRequest, context: RequestContext) -> ListT
     return ListTransactionsResponse(unknown_state_filters=list(unknown))
 
 
-def describe(request: DescribeTransactionsRequest, context: RequestContext) -> DescribeTransactionsResponse:
+async def describe(request: DescribeTransactionsRequest, context: RequestContext) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
         transaction_states=[
             TransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
-            for transactional_id in dict.fromkeys(request.transactional_ids)
+            async for transactional_id in context.turn().through(dict.fromkeys(request.transactional_ids))
         ]
     )
 

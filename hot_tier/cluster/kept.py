@@ -13,11 +13,13 @@ from typing import Final
 from hot_tier.cluster import model
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.store import ABSENT, Compare, Delete, MetadataStore, Put
-from hot_tier.errors import InvalidConfig
+from hot_tier.errors import InvalidConfig, PolicyViolation
 from hot_tier.log.config import ConfigType, Kind, one_of, whole
 
 BROKER: Final = "broker"
 GROUP: Final = "group"
+MAX_OWNERS: Final = 1000
+"""Of each kind: every broker holds all of them in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,12 @@ class KeptSettings:
             wanted = decide(held)
             for setting, text in wanted.items():
                 _check(kind, setting, text)
+            if item is None and wanted and len(self._image.owners_of_kept_settings(kind)) >= MAX_OWNERS:
+                raise PolicyViolation(
+                    f"settings are kept for {MAX_OWNERS} {kind}s already",
+                    where=name,
+                    hint="delete those of others first",
+                )
             if validate_only or wanted == held:
                 return
             revision = await self._store.transact(

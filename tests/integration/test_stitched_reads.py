@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from gateway.kafka.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.gateway.kafka.wire import Wire
 from tests.integration.tiers import (
     SOON,
     Sender,
@@ -82,6 +84,22 @@ def test_every_client_reads_all_records_once_while_they_move(tiered: ServeProces
     assert beyond.offset == -1
     assert consumer.get_watermark_offsets(TopicPartition("orders", 0), timeout=30) == (0, COUNT)
     consumer.close()
+
+    archived, pending = asyncio.run(ends_of_the_archive(tiered))
+    assert seam <= archived + 1 <= pending <= COUNT
+
+
+async def ends_of_the_archive(service: ServeProcess) -> list[int]:
+    """The latest offset in the bucket, then the earliest that is still to go there."""
+    host, _, port = service.kafka.rpartition(":")
+    async with Wire(host, int(port)) as wire:
+        found = []
+        for special in (-5, -6):
+            topics = [ListOffsetsTopic("orders", [ListOffsetsPartition(0, timestamp=special)])]
+            (partition,) = (await wire.ask(ListOffsetsRequest(topics=topics), 11)).topics[0].partitions
+            assert partition.error_code == 0 and partition.leader_epoch >= 0
+            found.append(partition.offset)
+        return found
 
 
 def test_a_restart_reads_the_archive_and_goes_on(tmp_path: Path, make_service: MakeService) -> None:

@@ -9,6 +9,7 @@ from gateway.kafka.protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResult,
 )
+from hot_tier.cluster import kept
 from hot_tier.cluster.kept import KEPT
 from hot_tier.log.config import TOPIC_SETTINGS
 from tests.gateway.kafka.admin.conftest import NODE, Caller
@@ -145,6 +146,15 @@ def test_every_broker_name_stands_for_a_topic_setting() -> None:
 
 
 # Changing
+
+
+async def test_settings_are_kept_for_so_many_groups(call: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MAX_OWNERS", 2)
+    setting = ("consumer.session.timeout.ms", SET, "1")
+    codes = [(await change(call, setting, kind=GROUP, name=name))[0] for name in ("a", "b", "c", "a")]
+    assert codes == [0, 0, 44, 0]
+    assert await change(call, ("consumer.session.timeout.ms", DELETE, None), kind=GROUP, name="b") == (0, None)
+    assert (await change(call, setting, kind=GROUP, name="c"))[0] == 0
 
 
 @pytest.mark.parametrize("version", range(2))

@@ -1,57 +1,25 @@
-"""Memory that the requests of all clients share: bodies that arrive, and answers that are not read yet.
+"""Memory that the requests of all clients share (`gateway.budget`): bodies that arrive, and answers not read yet.
 
-One address may hold half of it at most, so that a client that does not read, or sends and sends, leaves room for the
-others. Who finds no room is refused before more is allocated: 429 to an address that has used up its half, 503 where
-all of it is taken.
+Who finds no room is told 429 where an address has used up its share, 503 where all of it is taken.
 """
 
 import asyncio
-from collections import Counter
 from types import TracebackType
 from typing import Final, Self
 
 from aiohttp import web
 
+import gateway.budget
 from gateway.http.problems import OVERLOADED, TOO_MUCH, Problem
 
-SHARE: Final = 2
 WAIT_S: Final = 10.0
 """How long an answer that has begun waits for room."""
 
 
-class Budget:
-    def __init__(self, what: str, max_bytes: int) -> None:
-        self.what = what
-        self.max_bytes = max_bytes
-        self.used = 0
-        self._by_address: Counter[str] = Counter()
-        self._freed = asyncio.Event()
-
-    @property
-    def most_for_one(self) -> int:
-        return self.max_bytes // SHARE
-
-    def take(self, address: str, size: int) -> bool:
-        if self.used + size > self.max_bytes or self._by_address[address] + size > self.most_for_one:
-            return False
-        self.used += size
-        self._by_address[address] += size
-        return True
-
-    def give_back(self, address: str, size: int) -> None:
-        self.used -= size
-        self._by_address[address] -= size
-        if not self._by_address[address]:
-            del self._by_address[address]
-        self._freed.set()
-
-    async def wait_freed(self) -> None:
-        self._freed.clear()
-        await self._freed.wait()
-
+class Budget(gateway.budget.Budget):
     def refusal(self, address: str) -> Problem:
         """Its words for a client; the connection is closed, as what it still sends would have to be read."""
-        if self._by_address[address] * 2 * SHARE > self.max_bytes:
+        if self.held_by(address) * 2 > self.most_for_one:
             return Problem(TOO_MUCH, f"{self.what} of {address} fill the memory set aside for one address", close=True)
         return Problem(OVERLOADED, f"{self.what} of all clients together fill the memory set aside", close=True)
 

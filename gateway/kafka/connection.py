@@ -45,7 +45,8 @@ UNSENT_HIGH_BYTES: Final = 1024 * 1024
 SEND_BYTES: Final = 256 * 1024
 """Answers to requests that arrived together leave together, up to this much."""
 SLOWEST_BYTES_PER_S: Final = 100 * 1024
-"""A large request may take longer than the time-out for one, but not slower than this."""
+"""A large request may take longer than the time-out for one, but not slower than this, and only while there is memory
+for others."""
 
 _log = structlog.get_logger()
 
@@ -85,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out_bytes = 0
         self._blocked = 0
         self._reading = True
+        self._ending = False
         self._routes: dict[tuple[int, int, str], tuple[Route, RequestContext]] = {}
         self._refusals = Refusals()
         self._transport: asyncio.Transport
@@ -102,6 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         self.host, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
+        self._received.address = self.host
         if not self._server.admit(self):
             self._blocked |= CLOSING
             self._transport.abort()
@@ -130,8 +133,10 @@ class Connection(asyncio.BufferedProtocol):
         self._received.filled(nbytes)
         self._handle_frames()
 
-    def eof_received(self) -> None:
-        return None
+    def eof_received(self) -> bool:
+        """The client sends no more. It may still read: what is worked on is answered first."""
+        self._ending = self.at_work
+        return self._ending
 
     def pause_writing(self) -> None:
         self._blocked |= UNSENT
@@ -226,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
         copied_bytes = 0
         if self._received.is_shared:
             copied_bytes = len(body)
-            self._server.buffers.receive(copied_bytes)
+            self._server.buffers.receive(self.host, copied_bytes)
             body = memoryview(bytes(body))
         work = self._work_large(route, context, correlation_id, body, copied_bytes)
         self._wait(route, correlation_id, None, work)
@@ -240,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
             request = await read_request(route, body, turn)
             return await self._work(route, correlation_id, request, self._result(route, context, request))
         finally:
-            self._server.buffers.receiving_bytes -= copied_bytes
+            self._server.buffers.receiving.give_back(self.host, copied_bytes)
 
     async def _result(self, route: Route, context: RequestContext, request: Any) -> Any:
         result = route.function(request, context)
@@ -352,6 +357,9 @@ class Connection(asyncio.BufferedProtocol):
             self._out_bytes += size
         if self._out:
             self._send()
+        if self._ending and not self._answers:
+            self.close()
+            return
         if self._blocked & DRAINING:
             self._server.progress.set()
         over = 0 if answer.overlaps else ANSWER | LARGE
@@ -478,7 +486,8 @@ class Connection(asyncio.BufferedProtocol):
             elif now_s - self.stuck_since_s > timeout_s:
                 self.abort("the client does not take its answers")
         elif self.frame_since_s is not None:
-            if now_s - self.frame_since_s > timeout_s + self._received.wanted_bytes / SLOWEST_BYTES_PER_S:
+            patience_s = 0 if self._server.buffers.scarce else self._received.wanted_bytes / SLOWEST_BYTES_PER_S
+            if now_s - self.frame_since_s > timeout_s + patience_s:
                 self.abort("a request was begun and not sent")
         elif not self._answers and now_s - self.active_at > settings.connections_max_idle_ms / 1000:
             self.abort("idle")

@@ -50,6 +50,11 @@ class RequestContext:
     refusals: Refusals
     """Of this connection's producers."""
 
+    @property
+    def host(self) -> str:
+        """The client's address without its port."""
+        return self.peer.rpartition(":")[0]
+
     def turn(self) -> Turn:
         return self.node.lane.turn()
 

@@ -7,6 +7,7 @@ behind it. A connection that sends frames larger than the scratch goes on receiv
 kernel to user.
 
 - A frame's length is checked before anything is made of it.
+- Only a produce request may be longer than `MAX_OTHER_BYTES`: the others are copied and decoded whole.
 - A buffer grows with what has arrived, at most doubling: announcing 100 MiB costs the sender 50 MiB before it costs
   us 100.
 - A frame is a view that stays valid until the next call.
@@ -21,17 +22,21 @@ from gateway.kafka.errors import DecodeError
 SCRATCH_BYTES: Final = 256 * 1024
 FIRST_BYTES: Final = 16 * 1024
 KEEP_BYTES: Final = 4 * 1024 * 1024
+MAX_OTHER_BYTES: Final = 16 * 1024 * 1024
 _LENGTH: Final = Struct(">i")
+_API_KEY: Final = Struct(">h")
+PRODUCE: Final = 0
 
 _scratch: Final = memoryview(bytearray(SCRATCH_BYTES))
 
 
 class ReceiveBuffer:
-    __slots__ = ("_buffers", "_end", "_max_frame_bytes", "_own", "_start", "_view", "wanted_bytes")
+    __slots__ = ("_buffers", "_end", "_max_frame_bytes", "_own", "_start", "_view", "address", "wanted_bytes")
 
     def __init__(self, max_frame_bytes: int, buffers: Buffers) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._buffers = buffers
+        self.address = ""
         self._view = _scratch
         self._own: memoryview | None = None
         self._start = 0
@@ -55,6 +60,8 @@ class ReceiveBuffer:
         (length,) = _LENGTH.unpack_from(self._view, start)
         if not 0 <= length <= self._max_frame_bytes:
             raise DecodeError(f"a request of {length} bytes", hint=f"0 to {self._max_frame_bytes} are allowed")
+        if length > MAX_OTHER_BYTES and available >= 6 and _API_KEY.unpack_from(self._view, start + 4)[0] != PRODUCE:
+            raise DecodeError(f"a request of {length} bytes", hint=f"all but Produce have at most {MAX_OTHER_BYTES}")
         if available < length + 4:
             self.wanted_bytes = length + 4
             return None
@@ -86,14 +93,14 @@ class ReceiveBuffer:
 
     def _to_own(self, pending: int) -> None:
         """Into an own buffer that has room for the frame, as far as what has arrived of it earns."""
-        size = max(FIRST_BYTES, min(max(self.wanted_bytes, pending + 4), 2 * max(pending, SCRATCH_BYTES)))
+        size = max(FIRST_BYTES, min(max(self.wanted_bytes, pending + 4), 2 * pending))
         kept = len(self._own) if self._own is not None else 0
         target = self._own
         if target is None or kept < size or target is self._view:
             if size > FIRST_BYTES:
-                self._buffers.receive(size - kept)
+                self._buffers.receive(self.address, size - kept)
             else:
-                self._buffers.receiving_bytes += size - kept
+                self._buffers.receiving.hold(self.address, size - kept)
             target = memoryview(bytearray(size))
         target[:pending] = self._view[self._start : self._end]
         self._view = self._own = target
@@ -107,7 +114,7 @@ class ReceiveBuffer:
     def release(self) -> None:
         """Back to the shared scratch; whatever was pending is gone."""
         if self._own is not None:
-            self._buffers.receiving_bytes -= len(self._own)
+            self._buffers.receiving.give_back(self.address, len(self._own))
         self._view, self._own = _scratch, None
         self._start = self._end = 0
 

@@ -211,7 +211,7 @@ async def _delete(group_id: str, context: RequestContext) -> ErrorCode:
 
 def client_host(context: RequestContext) -> str:
     """As Kafka's tools show it: the address with a slash before it and no port."""
-    return "/" + context.peer.rpartition(":")[0]
+    return "/" + context.host
 
 
 def _code(refusal: Refusal) -> ErrorCode:

@@ -161,7 +161,7 @@ async def _after_large(
 ) -> ProduceResponse | None:
     buffers = context.buffers
     size = sum(len(data.records or b"") for _, data, _, _, _ in large)
-    buffers.receiving_bytes += size
+    buffers.receiving.hold(context.host, size)
     try:
         async for topic, data, answers, position, late in context.turn().through(large):
             try:
@@ -179,7 +179,7 @@ async def _after_large(
             except Exception as error:
                 answers[position] = _refused(topic, data, error, request.acks, named, context)
     finally:
-        buffers.receiving_bytes -= size
+        buffers.receiving.give_back(context.host, size)
     answer = _answer(response, commits, request, context)
     return await answer if isinstance(answer, asyncio.Future) else answer
 
@@ -218,7 +218,7 @@ def _check(partition: Partition, records: memoryview, now_ms: int, context: Requ
     except BatchTooLarge:
         pass
     limits = node.batch_limits(partition)
-    if len(records) <= limits.max_bytes and context.buffers.may_receive(len(records)):
+    if len(records) <= limits.max_bytes and context.buffers.receiving.has_room(context.host, len(records)):
         raise _TakesLong
     # It is refused for its size, or there is no memory for a copy.
     return validate_produced(records, limits, now_ms)

@@ -493,3 +493,34 @@ async def test_a_request_of_too_many_elements_ends_the_connection():
         assert service.server.bad_requests == 1
         async with service.connect() as wire:
             await wire.ask(HeartbeatRequest(), 0)
+
+
+async def test_while_memory_is_scarce_slow_requests_are_given_up():
+    """A hundred megabytes may take a quarter of an hour, but not while they take what others need."""
+    settings = replace(SETTINGS, max_receiving_bytes=1 << 20, io_timeout_ms=500)
+    async with Service(settings, heartbeat=beat) as service:
+        slow = []
+        for address in ("127.0.0.2", "127.0.0.3", "127.0.0.4"):
+            _, writer = await asyncio.open_connection(*service.address, local_addr=(address, 0))
+            writer.write(struct.pack(">ih", 100 << 20, ApiKey.PRODUCE) + bytes(200_000))
+            slow.append(writer)
+        await until(lambda: service.server.buffers.scarce)
+        await until(lambda: not service.server.buffers.scarce)
+        assert len(service.server.connections) < 3
+        for writer in slow:
+            writer.close()
+        await until(lambda: service.server.buffers.receiving_bytes == 0)
+
+
+async def test_a_client_that_sends_no_more_still_gets_its_answers():
+    async def slow_beat(request, context):
+        await asyncio.sleep(0.05)
+        return HeartbeatResponse()
+
+    async with Service(heartbeat=slow_beat) as service:
+        reader, writer = await asyncio.open_connection(*service.address)
+        writer.write(request_frame(HeartbeatRequest(), 0))
+        writer.write_eof()
+        assert len(await asyncio.wait_for(reader.read(), 10)) > 4
+        writer.close()
+        await until(lambda: not service.server.connections)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.kafka.buffers import Buffers
 from gateway.kafka.errors import DecodeError
-from gateway.kafka.receive import FIRST_BYTES, KEEP_BYTES, SCRATCH_BYTES, ReceiveBuffer
+from gateway.kafka.receive import FIRST_BYTES, KEEP_BYTES, MAX_OTHER_BYTES, SCRATCH_BYTES, ReceiveBuffer
 
 MIB = 1024 * 1024
 
@@ -79,24 +79,53 @@ def test_a_bad_length_is_refused_before_anything_is_made(length):
 def test_memory_follows_what_has_arrived_not_what_was_announced():
     buffers = Buffers(1024 * MIB, 100 * MIB)
     buffer = ReceiveBuffer(100 * MIB, buffers)
-    feed(buffer, struct.pack(">i", 100 * MIB) + b"x" * 100)
+    feed(buffer, produce_of(100 * MIB, 100))
     drain(buffer)
-    assert buffers.receiving_bytes <= 2 * SCRATCH_BYTES
+    assert buffers.receiving_bytes <= FIRST_BYTES
     sent = 100
     while sent < 10 * MIB:
         sent += feed(buffer, b"x" * 100_000)
         drain(buffer)
-        assert buffers.receiving_bytes <= max(2 * SCRATCH_BYTES, 2 * sent + 8)
+        assert buffers.receiving_bytes <= max(FIRST_BYTES, 2 * (sent + 6))
 
 
-def test_all_connections_together_are_bounded():
-    buffers = Buffers(MIB, MIB)
-    hoarders = [ReceiveBuffer(100 * MIB, buffers) for _ in range(3)]
+def test_seventeen_kilobytes_of_a_large_frame_cost_twice_that():
+    buffers = Buffers(1024 * MIB, 100 * MIB)
+    buffer = ReceiveBuffer(100 * MIB, buffers)
+    feed(buffer, produce_of(100 * MIB, 17_000))
+    drain(buffer)
+    assert buffers.receiving_bytes <= 2 * 17_010
+
+
+def produce_of(announced, sent):
+    return struct.pack(">ih", announced, 0) + b"x" * sent
+
+
+def hoard(buffers, address, connections):
+    for _ in range(connections):
+        buffer = ReceiveBuffer(100 * MIB, buffers)
+        buffer.address = address
+        feed(buffer, produce_of(100 * MIB, SCRATCH_BYTES - 6))
+        drain(buffer)
+
+
+def test_all_connections_together_are_bounded_and_one_address_leaves_half_to_others():
+    buffers = Buffers(4 * MIB, MIB)
+    with pytest.raises(DecodeError, match="this address"):
+        hoard(buffers, "greedy", 100)
+    assert buffers.receiving_bytes == 2 * MIB
+    hoard(buffers, "other", 3)
     with pytest.raises(DecodeError, match="all clients"):
-        for buffer in hoarders:
-            feed(buffer, struct.pack(">i", 100 * MIB) + b"x" * (SCRATCH_BYTES - 4))
-            drain(buffer)
-    assert buffers.receiving_bytes <= MIB
+        for number in range(100):
+            hoard(buffers, f"address-{number}", 1)
+    assert buffers.receiving_bytes <= 4 * MIB
+
+
+def test_only_a_produce_request_may_be_huge():
+    buffer = ReceiveBuffer(100 * MIB, Buffers(1024 * MIB, 100 * MIB))
+    feed(buffer, struct.pack(">ihh", MAX_OTHER_BYTES + 1, 3, 9))
+    with pytest.raises(DecodeError, match="bytes"):
+        drain(buffer)
 
 
 def test_a_large_frames_buffer_is_kept_for_the_next_but_not_a_huge_one():

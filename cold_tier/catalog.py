@@ -2,11 +2,13 @@
 
 The offloader puts every snapshot here once it is published; the stitched fetch and the HTTP API take it from here. A
 partition that is not here yet has not been loaded: that is no statement about what the bucket holds. What another
-broker leads and publishes is loaded when a reader `want`s it.
+broker leads and publishes is loaded when a reader `want`s it. Why an archive is stopped is here too, for readers who
+ask for what no manifest here gives.
 """
 
 from collections.abc import Callable, Iterator
 
+from cold_tier.errors import ArchiveStopped
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache
@@ -19,6 +21,7 @@ class Catalog:
         self.store = store
         self._pages = PageCache(reading or store)
         self._manifests: dict[PartitionLayout, Manifest] = {}
+        self._stopped: dict[PartitionLayout, ArchiveStopped] = {}
         self._wanted: set[PartitionLayout] = set()
         self.when_wanted: Callable[[], None] = lambda: None
 
@@ -29,6 +32,17 @@ class Catalog:
 
     def get(self, layout: PartitionLayout) -> Manifest | None:
         return self._manifests.get(layout)
+
+    def stop(self, layout: PartitionLayout, why: ArchiveStopped) -> None:
+        self._stopped[layout] = why
+
+    def stopped(self, layout: PartitionLayout) -> ArchiveStopped | None:
+        return self._stopped.get(layout)
+
+    def resume(self, layout: PartitionLayout) -> None:
+        """The next snapshot counts, whatever was here before."""
+        if self._stopped.pop(layout, None) is not None:
+            self._manifests.pop(layout, None)
 
     def want(self, layout: PartitionLayout) -> None:
         """A reader needs this one, and it is not here."""
@@ -42,6 +56,7 @@ class Catalog:
 
     def drop(self, layout: PartitionLayout) -> None:
         self._manifests.pop(layout, None)
+        self._stopped.pop(layout, None)
 
     def __iter__(self) -> Iterator[Manifest]:
         return iter(list(self._manifests.values()))

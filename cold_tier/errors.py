@@ -53,5 +53,26 @@ class ManifestFenced(TierlogError):
     """A newer leader epoch, or a newer sequence of this epoch, has published already."""
 
 
+class ArchiveStopped(TierlogError):
+    """A partition's archive is not the one its broker knows. Nothing of it is published, dropped or deleted, and what
+    only the bucket could give is refused, until the bucket is put right or a person decides."""
+
+
+class ManifestWentBack(ArchiveStopped):
+    """The newest manifest is older than the last one that was published, or there is none any more."""
+
+
+class ForeignManifest(ArchiveStopped):
+    """Another cluster, or another copy of this data directory, has published."""
+
+
+class ArchiveNotStopped(TierlogError):
+    """A repair was asked for where there is nothing to repair."""
+
+
+class RecordsMissing(TierlogError):
+    """An archive cannot be repaired without giving up records, and that was not asked for."""
+
+
 class ReplacementRefused(TierlogError):
     """Rewritten segments do not fit what the manifest holds, or are not what their proposal says."""

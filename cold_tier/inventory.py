@@ -1,7 +1,7 @@
 """What a bucket holds, found from the bucket alone: topics, their partitions, their own descriptions."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -34,6 +34,8 @@ class ArchivedTopic:
     """Of the partitions that have a manifest."""
     description_key: str | None
     """The newest description; None where there is none."""
+    bare: tuple[PartitionLayout, ...] = ()
+    """Of the partitions that have indexes or pages, and no manifest."""
 
 
 async def find_topics(store: RetryingStore, topic: str | None = None) -> list[ArchivedTopic]:
@@ -41,6 +43,7 @@ async def find_topics(store: RetryingStore, topic: str | None = None) -> list[Ar
     if topic is not None:
         return await _find_lives(store, topic)
     partitions: dict[tuple[str, UUID], set[int]] = {}
+    objects: dict[tuple[str, UUID], set[int]] = {}
     descriptions: dict[tuple[str, UUID], str] = {}
     async for info in store.list(ROOT):
         parsed = parse_topic_folder(info.key)
@@ -53,15 +56,27 @@ async def find_topics(store: RetryingStore, topic: str | None = None) -> list[Ar
             descriptions[key] = min(descriptions.get(key, info.key), info.key)
         elif folder[0].isdecimal() and folder[1:2] == ["manifest"]:
             found.add(int(folder[0]))
+        elif folder[0].isdecimal() and folder[1:2] in (["index"], ["pages"]):
+            objects.setdefault(key, set()).add(int(folder[0]))
     return [
         ArchivedTopic(
-            name,
-            topic_id,
-            tuple(PartitionLayout(name, topic_id, PartitionId(number)) for number in sorted(numbers)),
-            descriptions.get((name, topic_id)),
+            *key,
+            _layouts(*key, numbers),
+            descriptions.get(key),
+            _layouts(*key, objects.get(key, set()) - numbers),
         )
-        for (name, topic_id), numbers in sorted(partitions.items())
+        for key, numbers in sorted(partitions.items())
     ]
+
+
+def _layouts(name: str, topic_id: UUID, numbers: set[int]) -> tuple[PartitionLayout, ...]:
+    return tuple(PartitionLayout(name, topic_id, PartitionId(number)) for number in sorted(numbers))
+
+
+async def unclaimed_rows(store: RetryingStore, topics: Sequence[ArchivedTopic]) -> list[str]:
+    """Folders of topics that have rows, and of which nothing else is there."""
+    known = {f"topic={topic.name}" for topic in topics}
+    return sorted(f"{name}/" for name in await store.folders("") if name.startswith("topic=") and name not in known)
 
 
 async def _find_lives(store: RetryingStore, topic: str) -> list[ArchivedTopic]:
@@ -77,8 +92,11 @@ async def _find_lives(store: RetryingStore, topic: str) -> list[ArchivedTopic]:
         published = await asyncio.gather(*(_first_key(store, layout.manifest_folder) for layout in layouts))
         description = await _first_key(store, topic_descriptions(topic, topic_id))
         held = tuple(layout for layout, key in zip(layouts, published, strict=True) if key is not None)
-        if held or description is not None:
-            lives.append(ArchivedTopic(topic, topic_id, held, description))
+        rest = [layout for layout, key in zip(layouts, published, strict=True) if key is None]
+        indexed = await asyncio.gather(*(_first_key(store, layout.index_folder) for layout in rest))
+        bare = tuple(layout for layout, key in zip(rest, indexed, strict=True) if key is not None)
+        if held or bare or description is not None:
+            lives.append(ArchivedTopic(topic, topic_id, held, description, bare))
     return lives
 
 

@@ -38,6 +38,8 @@ class ArchivedRange:
     published_ms: int
     removed_objects: int
     """Let go of, and deleted after the grace period."""
+    lost: tuple[tuple[int, int], ...]
+    """Offsets whose records are gone, as a person accepted; ends are exclusive."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "ArchivedRange":
@@ -58,6 +60,7 @@ class ArchivedRange:
             snapshot.version.sequence,
             snapshot.published_ms,
             len(snapshot.removed),
+            tuple((each.start_offset, each.end_offset) for each in snapshot.lost),
         )
 
 
@@ -93,6 +96,8 @@ class PartitionStatus:
     """None while archiving works."""
     recovered_ms: int | None = None
     """When it last began to work again; None if it has not failed since this node leads."""
+    stopped: str = ""
+    """Why nothing of the archive is published, dropped or deleted; empty while it is not stopped."""
 
     @property
     def overlap(self) -> int:
@@ -128,7 +133,7 @@ class Checked:
     bytes: int
 
 
-FindingKind = Literal["manifest", "missing", "damaged", "rows", "gap", "overlap", "orphan"]
+FindingKind = Literal["manifest", "went-back", "missing", "damaged", "rows", "gap", "overlap", "orphan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +181,23 @@ class Considered:
     reason: str = ""
 
 
+RepairDecision = Literal["recover", "accept-loss", "take-over"]
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What became of an archive that was stopped."""
+
+    topic: str
+    partition: int
+    end_offset: int
+    """Of what is archived now."""
+    taken_up: int = 0
+    """Segments that were in the bucket, and that no manifest named any more."""
+    lost: tuple[tuple[int, int], ...] = ()
+    """Offsets that were given up; ends are exclusive."""
+
+
 @dataclass(frozen=True, slots=True)
 class RestoredPartition:
     partition: int
@@ -209,6 +231,8 @@ class PartitionFigures:
     failures: int
     held: bool
     """A segment is not proven whole."""
+    stopped: bool
+    """Its manifests went back, or another has published."""
     last_success_ms: int
     """0: not since the node started."""
 

@@ -11,6 +11,8 @@ from cold_tier.reports import (
     Considered,
     HeldSegment,
     PartitionStatus,
+    RepairDecision,
+    Repaired,
     RestoredTopic,
     VerifyEvent,
 )
@@ -33,6 +35,10 @@ class ArchiveControl(Protocol):
         """Jobs that hold the retention of these topics now, as the bucket says."""
         ...
 
+    def stopped(self) -> list[str]:
+        """Why archives of partitions led here are stopped."""
+        ...
+
     def status(self, topic: Topic, partition: int) -> PartitionStatus: ...
 
     async def segments(
@@ -46,6 +52,8 @@ class ArchiveControl(Protocol):
     async def collect_garbage(self) -> Collected: ...
 
     async def consider_proposals(self, topic: Topic, partition: int) -> list[Considered]: ...
+
+    async def repair(self, topic: Topic, partition: int, decision: RepairDecision) -> Repaired: ...
 
     async def restore(self, names: Sequence[str], config: Mapping[str, str]) -> list[RestoredTopic]: ...
 

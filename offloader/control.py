@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from cold_tier import pins
 from cold_tier.catalog import Catalog
+from cold_tier.errors import ArchiveNotStopped
 from cold_tier.inventory import find_topics
 from cold_tier.layout import PROBES, PartitionLayout
 from cold_tier.objects.retrying import RetryingStore
@@ -22,11 +23,14 @@ from cold_tier.reports import (
     ArchiveFigures,
     Collected,
     Considered,
+    Finding,
     HeldSegment,
     LocalRange,
     PartitionFigures,
     PartitionStatus,
     PinFigures,
+    RepairDecision,
+    Repaired,
     RestoredTopic,
     VerifyEvent,
 )
@@ -34,6 +38,7 @@ from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import Topic
 from hot_tier.cluster.producer_ids import ProducerIds
+from hot_tier.cluster.store import MetadataStore
 from hot_tier.errors import NotLeader, UnknownTopic
 from hot_tier.ids import NodeId, Offset, PartitionId, TopicPartition
 from hot_tier.log.manager import LogManager
@@ -41,7 +46,8 @@ from hot_tier.replication.table import PartitionTable
 from offloader.offloader import Offloader
 from offloader.plan import backlog_bytes
 from offloader.restore import Restorer, restore_all
-from offloader.verify import verify
+from offloader.trust import Local
+from offloader.verify import against_record, verify
 
 LOOK_MS = 3_000
 """How long somebody who looks at the bucket's state is kept waiting."""
@@ -52,6 +58,7 @@ _AT_ONCE = 16
 class Control:
     node_id: NodeId
     image: ClusterImage
+    metadata: MetadataStore
     admin: TopicAdmin
     partitions: PartitionTable
     logs: LogManager
@@ -90,6 +97,9 @@ class Control:
 
         return [pair for pairs in await asyncio.gather(*map(of, topics)) for pair in pairs]
 
+    def stopped(self) -> list[str]:
+        return [str(archive.stopped) for archive in self.offloader if archive.stopped is not None]
+
     def status(self, topic: Topic, partition: int) -> PartitionStatus:
         layout = PartitionLayout(topic.name, topic.id, PartitionId(partition))
         manifest = self.catalog.get(layout)
@@ -116,6 +126,7 @@ class Control:
             None if archive is None or archive.held is None else archive.held.report(),
             None if archive is None else archive.failing_since_ms,
             None if archive is None else archive.recovered_ms,
+            "" if archive is None or archive.stopped is None else str(archive.stopped),
         )
 
     async def segments(
@@ -141,9 +152,26 @@ class Control:
         for name in names:
             if not any(topic.name == name for topic in chosen) and self.image.find_topic(name) is None:
                 raise UnknownTopic(f"neither the bucket nor the cluster has a topic {name!r}")
-        async with aclosing(verify(self._store, chosen)) as events:
+        async with aclosing(verify(self._store, chosen, all_topics=not names)) as events:
             async for event in events:
                 yield event
+        for known in [topic for topic in self.image.topics() if not names or topic.name in names]:
+            for number in range(known.partitions):
+                finding = await self._against_record(known, PartitionId(number))
+                if finding is not None:
+                    yield finding
+
+    async def _against_record(self, topic: Topic, number: PartitionId) -> Finding | None:
+        recorded = self.image.archive_record(topic.id, number)
+        if recorded is None:
+            return None
+        try:
+            log = self.partitions.get(topic.name, number).log
+            local = Local(log.log_start_offset, log.local_log_start_offset)
+        except NotLeader:
+            local = Local(0, 0)
+        layout, ours = PartitionLayout(topic.name, topic.id, number), self.offloader.owner
+        return await against_record(self._store, layout, recorded, local, ours)
 
     async def collect_garbage(self) -> Collected:
         return await self.offloader.collect_garbage()
@@ -154,9 +182,23 @@ class Control:
         archive = self.offloader.archive_of(TopicPartition(topic.name, PartitionId(partition)))
         return [] if archive is None else await asyncio.shield(self.offloader.consider_proposals(archive))
 
+    async def repair(self, topic: Topic, partition: int, decision: RepairDecision) -> Repaired:
+        """As a person decided; NotLeader where another node leads the partition."""
+        self.partitions.get(topic.name, partition)
+        archive = self.offloader.archive_of(TopicPartition(topic.name, PartitionId(partition)))
+        if archive is None:
+            raise ArchiveNotStopped(
+                "it has not been opened yet", where=f"{topic.name}-{partition}", hint="try again in a moment"
+            )
+        repaired = await self.offloader.repair(archive, decision)
+        self.offloader.wake()
+        return repaired
+
     async def restore(self, names: Sequence[str], config: Mapping[str, str]) -> list[RestoredTopic]:
         """These topics, which must not exist, or all that do not; they are served when this returns."""
-        restorer = Restorer(self.image, self.admin, self.logs, self.producer_ids, self.node_id, self.clock())
+        restorer = Restorer(
+            self.image, self.metadata, self.admin, self.logs, self.producer_ids, self.node_id, self.clock()
+        )
         async with self.offloader.deleted_topics.turn:
             restored = []
             async for topic in restore_all(self._store, restorer, names, config):
@@ -183,6 +225,7 @@ class Control:
                     archive.archived_bytes,
                     archive.failures,
                     archive.held is not None,
+                    archive.stopped is not None,
                     archive.last_success_ms,
                 )
                 for archive in self.offloader

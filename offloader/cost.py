@@ -4,8 +4,10 @@ Pure arithmetic over what manifests say. What it takes to be true, and says with
 
 - A month has 730 hours. The topic goes on as fast as its archived records did, and holds its retention of them.
 - Per archived segment the service makes one PUT per part of the rows (one up to `PART_BYTES`), one of the index, one of
-  the manifest, and reads both back; per expired segment a manifest, a LIST and deletions, which are free.
-- Per partition it LISTs five folders every time it looks for garbage, one of them twice: for proposals.
+  the manifest, and reads both back; per expired segment a manifest and deletions, which are free. Before each publish
+  and each deletion, local ones too, it LISTs the manifests: five times in a segment's life. Before a deletion it reads
+  the newest.
+- Per partition it LISTs five folders every time it looks for garbage, two of them twice.
 - A replay reads each segment's index and each row group once. Reading inside the region costs no transfer.
 - On local disks the same log bytes are kept `replication` times, on disks that are full; with the archive, local disks
   keep `local.retention` of them.
@@ -22,7 +24,10 @@ MONTH_MS: Final = 730 * 3_600_000
 GB: Final = 10**9
 PART_BYTES: Final = 16 << 20
 """An upload of more goes in parts of this (`cold_tier.objects.s3`)."""
-LISTS: Final = 6
+LISTS: Final = 7
+PUBLISHES_AND_DELETIONS: Final = 5
+"""Of a segment: archived, dropped locally, expired, deleted, forgotten."""
+DELETIONS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +103,20 @@ def estimate(
     parts = max(1.0, -(-rows_per_segment // PART_BYTES)) if archived else 0.0
     # An object in parts takes two more requests, to begin and to complete it.
     puts = archived * (parts + (2 if parts > 1 else 0) + 2) + archived
-    read_back = archived * (rows_per_segment // READ_BACK_BYTES + 1 + 2)
+    read_back = archived * (rows_per_segment // READ_BACK_BYTES + 1 + 2 + DELETIONS)
     row_groups = held / ROW_GROUP_BYTES
-    lists = facts.partitions * LISTS * MONTH_MS / garbage_check_ms + archived
+    lists = facts.partitions * LISTS * MONTH_MS / garbage_check_ms + archived * PUBLISHES_AND_DELETIONS
     bucket = (
         Line("stored rows and indexes", stored / GB, "GB", prices.storage_gb_month),
         Line("PUT: rows, index, manifest; manifest at expiry", puts / 1000, "1,000", prices.put_per_1000),
-        Line("GET: each segment read back", read_back / 1000, "1,000", prices.get_per_1000),
+        Line("GET: each segment read back, manifests", read_back / 1000, "1,000", prices.get_per_1000),
         Line(
             f"GET: {replays:g} replays of all of it",
             replays * (held_segments + max(row_groups, held_segments)) / 1000,
             "1,000",
             prices.get_per_1000,
         ),
-        Line("LIST: looking for garbage, expiry", lists / 1000, "1,000", prices.list_per_1000),
+        Line("LIST: looking for garbage, publishing, deleting", lists / 1000, "1,000", prices.list_per_1000),
     )
     local_bytes = _local_bytes(facts, per_month, held)
     copies = prices.replication

@@ -8,6 +8,9 @@ Only objects of this topic id go. A topic made anew under the name has rows in t
 their stems, which the index folder of each topic id and its manifests name. Rows that neither names, left by a crash
 before their index was written, go if no other topic of that name is there and they are older than the deletion; else
 they are orphans of the one that is.
+
+An archive that somebody else has published to since, a cluster that restored the topic or a copy of this node, is left
+alone (`offloader.trust`): it was not this topic that was deleted there.
 """
 
 import asyncio
@@ -15,26 +18,35 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from cold_tier.errors import CorruptObject
+from cold_tier.errors import CorruptObject, ForeignManifest
 from cold_tier.inventory import find_topics
 from cold_tier.layout import PartitionLayout, parse_topic_folder, topic_folder
+from cold_tier.manifest.model import Owner
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.objects.retrying import RetryingStore
 from hot_tier.cluster.image import ClusterImage
-from hot_tier.cluster.model import DeletedTopic, archived_key
+from hot_tier.cluster.model import DeletedTopic, archived_key, decode_archived
 from hot_tier.cluster.store import MAX_OPERATIONS, Delete, MetadataStore
 from hot_tier.errors import TierlogError
 from hot_tier.ids import NodeId, PartitionId, TopicId
 from offloader import failpoints
 from offloader.garbage import named_keys
+from offloader.trust import FOR_GOOD, Local, judge
 
 log = structlog.get_logger()
 
 
 class DeletedTopics:
     def __init__(
-        self, image: ClusterImage, metadata: MetadataStore, store: RetryingStore, grace_ms: int, node_id: NodeId
+        self,
+        image: ClusterImage,
+        metadata: MetadataStore,
+        store: RetryingStore,
+        grace_ms: int,
+        node_id: NodeId,
+        owner: Owner,
     ) -> None:
+        self._owner = owner
         self._image = image
         self._node_id = node_id
         self._metadata = metadata
@@ -69,6 +81,8 @@ class DeletedTopics:
     async def _remove(self, topic: DeletedTopic) -> int:
         assert self._image.find_topic_by_id(topic.id) is None, "only what is deleted"
         folders = await self._folders(topic)
+        for number in folders:
+            await self._check_owner(PartitionLayout(topic.name, topic.id, number))
         rows = [key for number in folders for key in await self._rows(topic, number, folders[number])]
         count = await self._delete(rows)
         failpoints.reach("deleted.rows")
@@ -86,6 +100,24 @@ class DeletedTopics:
         if count:
             log.info("the archive of a deleted topic is gone", topic=topic.name, topic_id=str(topic.id), objects=count)
         return count
+
+    async def _check_owner(self, layout: PartitionLayout) -> None:
+        try:
+            found = await load_newest(self._store, layout)
+        except CorruptObject:
+            return
+        key = archived_key(layout.topic_id, layout.partition)
+        known = await self._metadata.get(key)
+        recorded = None if known is None else decode_archived(key, known.value)
+        if found is None or (recorded is None and found.owner is None):
+            return
+        judgement = judge(found, recorded, Local(0, 0), self._owner, found.version.leader_epoch)
+        if judgement.verdict in FOR_GOOD:
+            raise ForeignManifest(
+                f"{judgement.what}; the archive of the deleted topic is left to its owner",
+                where=f"{self._store.url}{layout.manifest_folder}",
+                hint="if nobody needs it, delete the folder in the bucket yourself",
+            )
 
     async def _folders(self, topic: DeletedTopic) -> dict[PartitionId, list[str]]:
         """Objects below `_tierlog/` by partition; the topic's own descriptions are not among them."""

@@ -2,12 +2,16 @@
 
 Only finds; who deletes has asked first whether it may (`offloader.partition_archive` its manifest, the command line
 its user). Rows of all lives of a topic name lie in one folder, so what any of them names is kept.
+
+No orphan is what may be newer than the manifest: where manifests went back, it is the only copy (`may_be_newer`). And
+where a life of a partition has objects and no manifest at all, nobody can say which rows are its own: all stay.
 """
 
 from collections.abc import Iterable, Sequence
 
 from cold_tier import proposals
 from cold_tier.layout import PartitionLayout
+from cold_tier.manifest.model import Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.objects.store import ObjectInfo
@@ -47,6 +51,20 @@ async def unnamed_objects(
     return found
 
 
+def may_be_newer(key: str, snapshot: Snapshot) -> bool:
+    """Whether an object that `snapshot` does not name may be of a manifest that came after it, or is yet to come."""
+    name = snapshot.layout.parse_rows(key) or snapshot.layout.parse_index(key)
+    return name is not None and (
+        name.base_offset >= snapshot.end_offset or name.leader_epoch > snapshot.version.leader_epoch
+    )
+
+
+async def indexed_rows(store: RetryingStore, layout: PartitionLayout) -> set[str]:
+    """Rows that are of this life of a partition, by the names of their indexes."""
+    names = [layout.parse_index(info.key) async for info in store.list(layout.index_folder)]
+    return {layout.rows(name) for name in names if name is not None}
+
+
 async def superseded_manifests(store: RetryingStore, manifest: Manifest, older_than_ms: int) -> list[ObjectInfo]:
     layout = manifest.snapshot.layout
     newest = layout.manifest(manifest.snapshot.version)
@@ -56,14 +74,20 @@ async def superseded_manifests(store: RetryingStore, manifest: Manifest, older_t
 async def find_garbage(
     store: RetryingStore, layouts: Sequence[PartitionLayout], settings: OffloadSettings, now_ms: int
 ) -> list[Garbage]:
-    """Of all lives of one partition, past grace and age; each manifest is read anew. A pin keeps what was removed."""
+    """Of all lives of one partition, past grace and age; each manifest is read anew. A pin keeps what was removed.
+
+    Whether the manifest is the last one that was published the bucket does not say. So no orphan is what was stored
+    since it was.
+    """
     named: set[str] = set()
     garbage: list[Garbage] = []
     due: list[str] = []
+    newest: list[Snapshot] = []
     for layout in layouts:
         snapshot = await load_newest(store, layout)
         if snapshot is None:
             continue
+        newest.append(snapshot)
         manifest = Manifest(snapshot, PageCache(store))
         named |= await named_keys(manifest) | await proposals.named(store, layout)
         if await held(store, layout.topic, layout.topic_id, now_ms):
@@ -73,9 +97,13 @@ async def find_garbage(
         garbage += [Garbage("manifest", info.key, info.size) for info in old]
     found = await unnamed_objects(store, layouts, named - set(due))
     garbage += [Garbage("removed", key, found[key].size) for key in due if key in found]
+    if len(newest) < len(layouts):
+        return garbage
     garbage += [
         Garbage("orphan", key, info.size)
         for key, info in found.items()
-        if key not in due and now_ms - info.modified_ms >= settings.orphan_age_ms
+        if key not in due
+        and now_ms - info.modified_ms >= settings.orphan_age_ms
+        and not any(info.modified_ms >= each.published_ms or may_be_newer(key, each) for each in newest)
     ]
     return garbage

@@ -15,11 +15,12 @@ import orjson
 import structlog
 
 from cold_tier.catalog import Catalog
-from cold_tier.errors import ManifestFenced, StoreError, StoreUnavailable
+from cold_tier.errors import ArchiveStopped, ManifestFenced, StoreError, StoreUnavailable
 from cold_tier.layout import parse_topic_description, topic_description, topic_descriptions
+from cold_tier.manifest.model import Owner
 from cold_tier.objects.open import StoreSettings
 from cold_tier.objects.retrying import StoreCounters
-from cold_tier.reports import Collected, Considered
+from cold_tier.reports import Collected, Considered, RepairDecision, Repaired
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import Topic
 from hot_tier.cluster.store import MetadataStore
@@ -32,6 +33,7 @@ from offloader.followed import FollowedPartitions
 from offloader.partition_archive import PartitionArchive
 from offloader.plan import NextSegment
 from offloader.proposals import consider
+from offloader.repair import recover, take_over
 from offloader.settings import OffloadSettings
 from offloader.worker import WorkerProcess
 
@@ -55,21 +57,28 @@ class Offloader:
         scratch: str,
         clock: Callable[[], int],
         node_id: NodeId,
+        directory: str = "",
     ) -> None:
+        """`directory`: which data directory this is, on a node that is its own cluster."""
         self._partitions = partitions
+        self.owner = Owner(image.cluster_id, directory, "")
+        """Every archive has a writer's token of its own."""
         self._image = image
         self._metadata = metadata
         self._catalog = catalog
         self._settings = settings
         self._clock = clock
+        self._scratch = scratch
         self._workers = [WorkerProcess(store, f"{scratch}/{number}") for number in range(settings.workers)]
         self._archives: dict[TopicPartition, PartitionArchive] = {}
         """Who had its turn last comes last."""
         self._not_before: dict[TopicPartition, int] = {}
         self._described: dict[TopicId, bytes] = {}
         self._considering: dict[TopicPartition, asyncio.Task[list[Considered]]] = {}
-        self.deleted_topics = DeletedTopics(image, metadata, catalog.store, settings.delete_grace_ms, node_id)
-        self.followed = FollowedPartitions(partitions, image, catalog, settings.delete_grace_ms)
+        self.deleted_topics = DeletedTopics(
+            image, metadata, catalog.store, settings.delete_grace_ms, node_id, self.owner
+        )
+        self.followed = FollowedPartitions(partitions, image, catalog, settings.delete_grace_ms, self.owner)
         self._next_garbage_ms = 0
         self._uncollected: set[TopicPartition] = set()
         """Their garbage is due."""
@@ -120,7 +129,7 @@ class Offloader:
             tp = archive.partition.tp
             if self._partitions.find(*tp) is not archive.partition:
                 continue  # Deleted, or led by another: the next round lets go of it.
-            if not archive.is_open:
+            if archive.must_open:
                 collected.failed.append(f"{tp}: {archive.last_failure or 'its manifest is not loaded yet'}")
                 continue
             try:
@@ -139,6 +148,17 @@ class Offloader:
             task = self._considering[tp] = asyncio.create_task(self._consider(archive))
             task.add_done_callback(lambda done: self._considering.pop(tp))
         return task
+
+    async def repair(self, archive: PartitionArchive, decision: RepairDecision) -> Repaired:
+        """What a person decided of an archive that is stopped."""
+        now_ms, scratch = self._clock(), f"{self._scratch}/repair"
+        if decision == "take-over":
+            repaired = await take_over(archive, now_ms)
+        else:
+            repaired = await recover(archive, scratch, now_ms, accept_loss=decision == "accept-loss")
+        self._succeeded(archive)
+        self._not_before.pop(archive.partition.tp, None)
+        return repaired
 
     async def _consider(self, archive: PartitionArchive) -> list[Considered]:
         answered: list[Considered] = []
@@ -238,7 +258,7 @@ class Offloader:
         for partition in partitions:
             archive = self._archives.get(partition.tp)
             if archive is None:
-                archive = PartitionArchive(partition, self._catalog, self._metadata, self._settings)
+                archive = PartitionArchive(partition, self._catalog, self._metadata, self._settings, self.owner)
                 self._archives[partition.tp] = archive
             if archive.must_open:
                 opening.append(self._try(archive, open_archive(archive)))
@@ -304,7 +324,12 @@ class Offloader:
         archive.failures_in_a_row += 1
         if archive.last_failure != str(error) or archive.failures_in_a_row == 1:
             archive.last_failure = str(error)
-            log.warning("archiving failed and is tried again", partition=str(tp), error=str(error))
+            if isinstance(error, ArchiveStopped):
+                log.error(
+                    "an archive is stopped: nothing of it is archived or deleted", partition=str(tp), why=str(error)
+                )
+            else:
+                log.warning("archiving failed and is tried again", partition=str(tp), error=str(error))
         longest_ms = _AWAY_PAUSE_MS if isinstance(error, StoreUnavailable) else _MAX_PAUSE_MS
         pause_ms = min(self._settings.check_ms * 2 ** min(archive.failures_in_a_row, 10), longest_ms)
         self._not_before[tp] = self._clock() + pause_ms

@@ -4,13 +4,15 @@
     log start -> manifest without the segment -> grace -> newest manifest read again -> objects deleted
     examined (offloader.proposals) -> manifest with the new in the place of the old -> grace -> … -> objects deleted
 
-Nothing is decided before `open` has loaded and taken over the newest manifest under this leader epoch. Whatever cannot
-be undone, a local segment or an object deleted, first asks the bucket whether our manifest is still the newest.
+Nothing is decided before `open` has loaded and taken over the newest manifest under this leader epoch, and
+`offloader.trust` has found it to be the one to go on from. Whatever cannot be undone, a local segment or an object
+deleted, first asks the bucket whether the newest manifest is the very one published here last; if not, it is judged
+anew before anything else is done.
 
 An upload that was named and never published, by a leader that is gone or an attempt that failed, is removed before the
 next one begins: whoever reads the Parquet files without their manifest would count its rows twice.
 
-One thing at a time: what publishes or deletes holds `_turn`, since the offloader's round and a collection that somebody
+One thing at a time: what publishes or deletes holds `turn`, since the offloader's round and a collection that somebody
 asked for may meet here.
 """
 
@@ -19,21 +21,20 @@ import dataclasses
 import uuid
 from collections.abc import Iterable, Sequence
 
-import orjson
 import structlog
 
 from cold_tier import pins, proposals
 from cold_tier.catalog import Catalog
-from cold_tier.errors import CorruptManifest, CorruptObject, ManifestFenced
+from cold_tier.errors import ArchiveStopped, CorruptObject, ManifestFenced
 from cold_tier.inventory import find_topics
 from cold_tier.layout import PartitionLayout, SegmentName
-from cold_tier.manifest.model import EpochStart, Segment, Snapshot
+from cold_tier.manifest.model import EpochStart, Owner, Segment, Snapshot, epoch_at
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.manifest.replacement import Replacement
 from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.pins import Pin
-from hot_tier.cluster.model import archived_key
-from hot_tier.cluster.store import ABSENT, Compare, MetadataStore, Put
+from hot_tier.cluster.model import Archived, Stopped, Writer
+from hot_tier.cluster.store import MetadataStore
 from hot_tier.errors import CorruptLog
 from hot_tier.ids import NO_EPOCH, LeaderEpoch, Offset
 from hot_tier.log.mending import proved_again
@@ -41,31 +42,42 @@ from hot_tier.log.producer_snapshots import snapshot_path
 from hot_tier.replication.partition import Partition
 from offloader import failpoints
 from offloader.archive import ArchiveJob
-from offloader.garbage import named_keys, superseded_manifests, unnamed_objects
+from offloader.archive_record import ArchiveRecord, mark_of, nothing_archived
+from offloader.garbage import indexed_rows, may_be_newer, named_keys, superseded_manifests, unnamed_objects
 from offloader.held import Held, signature
 from offloader.plan import Expiry, NextSegment, backlog_bytes, local_drop_offset, next_to_archive
 from offloader.settings import OffloadSettings
 from offloader.source import REPLACE_IT
+from offloader.trust import FOR_GOOD, Local, Verdict, is_of, judge, stopped_error
 
 log = structlog.get_logger()
 
 
 class PartitionArchive:
     def __init__(
-        self, partition: Partition, catalog: Catalog, metadata: MetadataStore, settings: OffloadSettings
+        self,
+        partition: Partition,
+        catalog: Catalog,
+        metadata: MetadataStore,
+        settings: OffloadSettings,
+        owner: Owner,
     ) -> None:
         self.partition = partition
         self.layout = PartitionLayout(partition.tp.topic, partition.topic.id, partition.tp.partition)
         self.leader_epoch = partition.leader_epoch
         self._catalog = catalog
         self.store = catalog.store
-        self._metadata = metadata
+        self.owner = dataclasses.replace(owner, writer=uuid.uuid4().hex)
+        self.metadata = metadata
+        self.record = ArchiveRecord(metadata, self.layout, Writer(self.leader_epoch, self.owner.writer))
+        self.stopped: ArchiveStopped | None = None
+        """Why nothing is archived, dropped or deleted until the bucket is put right or a person decides."""
         self._settings = settings
         self._writer: ManifestWriter | None = None
         self._unsure = False
         self._uploading: SegmentName | None = None
         """Named in metadata; published, or to be removed."""
-        self._turn = asyncio.Lock()
+        self.turn = asyncio.Lock()
         self.last_success_ms = 0
         self.archived_segments = 0
         self.archived_bytes = 0
@@ -110,9 +122,27 @@ class PartitionArchive:
         return backlog_bytes(self.partition.log.segments(), end)
 
     async def open(self, now_ms: int) -> None:
-        """Load the newest manifest and take it over. From here on the log's start is what the manifest says."""
-        async with self._turn:
-            recorded = await self._metadata.get(archived_key(self.layout.topic_id, self.layout.partition))
+        """Load the newest manifest and take it over. From here on the log's start is what the manifest says.
+
+        ArchiveStopped where it is not the one to go on from (`offloader.trust`): then nothing is published.
+        """
+        async with self.turn:
+            recorded, revision = await self.record.read()
+            if recorded is not None and recorded.stopped is not None and recorded.stopped.why in FOR_GOOD:
+                raise self._stop(recorded.stopped)
+            announced = False
+
+            async def check(found: Snapshot | None) -> None:
+                nonlocal announced
+                # Of a metadata that was the same before and after, the manifest was the newest in between.
+                if not announced and (await self.record.read())[1] != revision:
+                    raise ManifestFenced("what metadata says of it changed meanwhile", where=str(self.partition.tp))
+                await self._judge(found, recorded)
+                self.check_history(found)
+                if not announced:
+                    await self.record.announce(found, revision)
+                announced = True
+
             self._writer = await ManifestWriter.open(
                 self.store,
                 self.layout,
@@ -120,42 +150,93 @@ class PartitionArchive:
                 # Where nothing was ever archived there is nothing below the local log.
                 self.partition.log.local_log_start_offset,
                 now_ms,
-                check=lambda found: self._check_against_log(found, recorded is not None),
+                check=check,
+                owner=self.owner,
             )
             self._unsure = False
-            self._published()
-            key = None if recorded is None else orjson.loads(recorded.value).get("uploading")
+            self._resume()
+            key = None if recorded is None else recorded.uploading
             self._uploading = None if key is None else self.layout.parse_rows(key)
+            self._show()
             await self._remove_abandoned()
             await self._record_archived()
 
-    def _check_against_log(self, found: Snapshot | None, archived_before: bool) -> None:
-        """The bucket and the local log tell one history, or nothing is published, dropped or deleted."""
-        partition_log, where = self.partition.log, f"{self.store.url}{self.layout.manifest_folder}"
-        if found is None:
-            if archived_before and partition_log.log_start_offset < partition_log.local_log_start_offset:
-                raise CorruptManifest(
-                    f"there is no manifest, but offsets {partition_log.log_start_offset} to "
-                    f"{partition_log.local_log_start_offset} were archived and are not on the local disk",
-                    where=where,
-                    hint="check that --bucket is the one this topic was archived to; no new archive is begun",
-                )
+    @property
+    def local(self) -> Local:
+        return Local(self.partition.log.log_start_offset, self.partition.log.local_log_start_offset)
+
+    def known(self, recorded: Archived | None) -> Archived | None:
+        """What metadata says, or what was published here and could not be recorded."""
+        current = None if self._writer is None else self._writer.current
+        mark = None if recorded is None else recorded.manifest
+        if current is None or (mark is not None and mark[:2] >= current.version):
+            return recorded
+        before = recorded or nothing_archived(self.leader_epoch)
+        return before._replace(
+            end_offset=current.end_offset, log_start_offset=current.log_start_offset, manifest=mark_of(current)
+        )
+
+    async def _judge(self, found: Snapshot | None, recorded: Archived | None) -> None:
+        judgement = judge(found, self.known(recorded), self.local, self.owner, self.leader_epoch)
+        if judgement.verdict is Verdict.DEPOSED:
+            assert found is not None
+            raise ManifestFenced(
+                f"epoch {self.leader_epoch} is deposed: epoch {found.version.leader_epoch} has published",
+                where=f"{self.store.url}{self.layout.manifest_folder}",
+            )
+        if not judgement.stops:
             return
-        last = found.end_offset - 1
+        if judgement.verdict is Verdict.WENT_BACK and found is not None and is_of(found, self.owner):
+            self.check_history(found)
+            self._catalog.put(found)  # What it still names can be read.
+        stopped = Stopped(judgement.verdict, judgement.what)
+        error = self._stop(stopped)
+        await self.record.stop(stopped)
+        raise error
+
+    def _stop(self, stopped: Stopped) -> ArchiveStopped:
+        self.stopped = stopped_error(stopped, self.layout, f"{self.store.url}{self.layout.manifest_folder}")
+        self._unsure = True
+        self._catalog.stop(self.layout, self.stopped)
+        return self.stopped
+
+    def _resume(self) -> None:
+        if self.stopped is not None:
+            log.info("an archive is in order again", partition=str(self.partition.tp))
+        self.stopped = None
+        self._catalog.resume(self.layout)
+
+    def check_history(self, found: Snapshot | None) -> None:
+        """The manifest and the local log tell one history, or nothing is published, dropped or deleted."""
+        if found is None:
+            return
+        partition_log, where = self.partition.log, f"{self.store.url}{self.layout.manifest_folder}"
         if found.end_offset > partition_log.log_end_offset:
             raise CorruptLog(
-                f"the archive holds offsets up to {last}, the local log ends at {partition_log.log_end_offset}",
+                f"the archive holds offsets up to {found.end_offset - 1}, "
+                f"the local log ends at {partition_log.log_end_offset}",
                 where=where,
                 hint="local records were lost; delete the topic and `tierlog archive restore` it",
             )
-        ours = partition_log.epochs.epoch_at(last)
-        theirs = found.tail[-1].epochs[-1].leader_epoch if found.tail and found.tail[-1].epochs else ours
-        if last >= partition_log.log_start_offset and ours not in (theirs, NO_EPOCH):
-            raise CorruptLog(
-                f"offset {last} was written in leader epoch {theirs} by the archive, in {ours} by the local log",
-                where=where,
-                hint="these are two histories; nothing is archived, dropped or deleted until one of them is gone",
-            )
+        for segment in found.tail:
+            other = self.other_epoch(segment)
+            if other is not None:
+                raise CorruptLog(
+                    other,
+                    where=where,
+                    hint="these are two histories; nothing is archived, dropped or deleted until one of them is gone",
+                )
+
+    def other_epoch(self, segment: Segment) -> str | None:
+        """Where a segment's leader epochs are not those of the local log, in words."""
+        partition_log = self.partition.log
+        for end in [*(epoch.start_offset for epoch in segment.epochs[1:]), segment.end_offset]:
+            ours, theirs = partition_log.epochs.epoch_at(end - 1), epoch_at(segment, Offset(end))
+            if end > partition_log.log_start_offset and NO_EPOCH not in (ours, theirs) and ours != theirs:
+                return (
+                    f"offset {end - 1} was written in leader epoch {theirs} by the archive, in {ours} by the local log"
+                )
+        return None
 
     def next_segment(self, now_ms: int) -> NextSegment | None:
         """None also while the next one is held."""
@@ -186,7 +267,7 @@ class PartitionArchive:
         self._file = signature(info.path)
         if info.damage and not await proved_again(self.partition.log, info):
             raise CorruptLog(info.damage, where=info.path, hint=REPLACE_IT)
-        async with self._turn:
+        async with self.turn:
             await self._remove_abandoned()
             self._uploading = name = SegmentName(following.base_offset, self.leader_epoch, uuid.uuid4().hex)
             await self._record_archived()
@@ -205,27 +286,26 @@ class PartitionArchive:
 
     async def publish(self, segment: Segment, now_ms: int) -> None:
         """A verified segment becomes the truth, then metadata says so."""
-        async with self._turn:
+        async with self.turn:
             failpoints.reach("archive.before_publish")
             await self.writer.append([segment], now_ms)
             failpoints.reach("archive.published")
             self._uploading = self.held = None
-            self._published()
-            await self._record_archived()
+            await self._published()
             failpoints.reach("archive.recorded")
         self.archived_segments += 1
         self.archived_bytes += segment.log_bytes
 
     async def replace(self, replacements: Sequence[Replacement], now_ms: int) -> None:
         """Examined segments take the place of those they were made from, which live on through the grace period."""
-        async with self._turn:
+        async with self.turn:
             failpoints.reach("replace.before_publish")
             await self.writer.replace(replacements, now_ms)
             failpoints.reach("replace.published")
-            self._published()
+            await self._published()
 
     async def apply_retention(self, now_ms: int) -> None:
-        async with self._turn:
+        async with self.turn:
             await self._expire(now_ms)
             await self._drop_local(now_ms)
 
@@ -246,7 +326,7 @@ class PartitionArchive:
             failpoints.reach("retention.before_publish")
             await self.writer.expire(expiry.log_start_offset, now_ms)
             failpoints.reach("retention.published")
-            self._published()
+            await self._published()
 
     async def _drop_local(self, now_ms: int) -> None:
         partition_log = self.partition.log
@@ -259,7 +339,7 @@ class PartitionArchive:
 
     async def collect_removed(self, now_ms: int) -> int:
         """Delete objects that the manifest let go of longer ago than the grace period; how many."""
-        async with self._turn:
+        async with self.turn:
             due = [
                 gone.key
                 for gone in self.writer.current.removed
@@ -272,21 +352,23 @@ class PartitionArchive:
             await self.store.delete(due)
             failpoints.reach("garbage.deleted")
             await self.writer.forget(due, now_ms)
-            self._published()
+            await self._published()
             return len(due)
 
     async def collect_orphans(self, now_ms: int) -> int:
         """Delete objects of this partition that its manifest does not name, and superseded manifests; how many.
 
-        Only those too old to be a write under way, whatever the clocks say. Rows lie in a folder by topic name, so what
-        is left there of a deleted topic of the same name goes too; what a topic of that name in another cluster's
-        manifest holds does not.
+        Only those too old to be a write under way, whatever the clocks say, and none that may be newer than the
+        manifest. Rows lie in a folder by topic name, so what is left there of a deleted topic of the same name goes
+        too; what a topic of that name in another cluster's manifest holds does not.
         """
-        async with self._turn:
+        async with self.turn:
+            # Also where there is nothing to delete: so it is noticed that a bucket went back.
+            await self.ensure_still_leading()
             manifest = self.manifest
             found = await unnamed_objects(self.store, [self.layout], await named_keys(manifest))
             old = [info.key for info in found.values() if now_ms - info.modified_ms >= self._settings.orphan_age_ms]
-            orphans = [key for key in old if not self._may_be_under_way(key)]
+            orphans = [key for key in old if not may_be_newer(key, manifest.snapshot)]
             if any(self.layout.parse_rows(key) or self.layout.parse_index(key) for key in orphans):
                 needed = await self._named_by_others() | await proposals.named(self.store, self.layout)
                 orphans = [key for key in orphans if key not in needed]
@@ -299,11 +381,6 @@ class PartitionArchive:
                 await self.store.delete(orphans)
             return len(orphans)
 
-    def _may_be_under_way(self, key: str) -> bool:
-        name = self.layout.parse_rows(key) or self.layout.parse_index(key)
-        current = self.writer.current
-        return name is not None and name.leader_epoch >= self.leader_epoch and name.base_offset >= current.end_offset
-
     async def _named_by_others(self) -> set[str]:
         """Rows that other topics of this name hold: deleted ones, and those of clusters that share the bucket."""
         named: set[str] = set()
@@ -313,6 +390,9 @@ class PartitionArchive:
                     snapshot = await load_newest(self.store, layout)
                     if snapshot is not None:
                         named |= await named_keys(Manifest(snapshot, PageCache(self.store)))
+            for layout in life.bare:
+                if life.id != self.layout.topic_id and layout.partition == self.layout.partition:
+                    named |= await indexed_rows(self.store, layout)
         return named
 
     async def pinned(self, now_ms: int) -> bool:
@@ -339,36 +419,25 @@ class PartitionArchive:
     async def ensure_still_leading(self) -> None:
         if not await self.writer.still_newest():
             raise ManifestFenced(
-                f"epoch {self.leader_epoch} no longer has the newest manifest",
+                "the newest manifest is not the one that was published here last",
                 where=str(self.partition.tp),
-                hint="another broker leads this partition; this one deletes nothing",
+                hint="nothing is deleted; it is looked at anew",
             )
 
-    def _published(self) -> None:
+    async def _published(self) -> None:
+        """What was just published is what readers follow, and what metadata says."""
+        self._show()
+        await self._record_archived()
+
+    def _show(self) -> None:
         snapshot = self.writer.current
         self._catalog.put(snapshot)
         if snapshot.log_start_offset > self.partition.log.log_start_offset:
             self.partition.start_at(snapshot.log_start_offset)
 
     async def _record_archived(self) -> None:
-        """Metadata learns how far the archive reaches, which is what followers may drop, and what is under way."""
-        current = self.writer.current
-        key = archived_key(self.layout.topic_id, self.layout.partition)
-        while True:
-            known = await self._metadata.get(key)
-            value = orjson.dumps(
-                {
-                    "end_offset": current.end_offset,
-                    "leader_epoch": self.leader_epoch,
-                    "log_start": current.log_start_offset,
-                    "uploading": None if self._uploading is None else self.layout.rows(self._uploading),
-                }
-            )
-            if known is not None and orjson.loads(known.value)["leader_epoch"] > self.leader_epoch:
-                raise ManifestFenced("a newer leader has recorded its archive", where=str(self.partition.tp))
-            compare = Compare(key, known.revision if known is not None else ABSENT)
-            if await self._metadata.transact([compare], [Put(key, value)]) is not None:
-                return
+        uploading = None if self._uploading is None else self.layout.rows(self._uploading)
+        await self.record.published(self.writer.current, uploading)
 
 
 def epochs_within(entries: Iterable[tuple[int, int]], base: Offset, end: Offset) -> tuple[EpochStart, ...]:

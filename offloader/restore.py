@@ -3,7 +3,8 @@
     plan      newest life of each topic: description, manifests, leader epochs, the last segment's producer state
     logs      each partition's log begins, empty, at the archived end; its log start is the archive's. In a cluster
               the restoring broker leads them all at first, and the other replicas begin there when they follow
-    metadata  the topic with its old id and settings, each partition in a leader epoch above every archived one
+    metadata  each manifest as the one to go on from: whoever published it is the owner no more. Then the topic with
+              its old id and settings, each partition in a leader epoch above every archived one
 
 What is planned is only read from the bucket. A stop before the metadata is written leaves empty logs of a topic that
 does not exist; restoring again begins anew. Records that were never archived are not there: offsets go on at the
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from cold_tier.errors import CorruptObject, StoreDenied, StoreMisconfigured, StoreUnavailable
+from cold_tier.errors import CorruptManifest, CorruptObject, StoreDenied, StoreMisconfigured, StoreUnavailable
 from cold_tier.format.index import read_index
 from cold_tier.inventory import ArchivedTopic, TopicDescription, describe, find_topics
 from cold_tier.layout import PartitionLayout
@@ -28,14 +29,16 @@ from cold_tier.objects.retrying import RetryingStore
 from cold_tier.reports import RestoredPartition, RestoredTopic
 from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.image import ClusterImage
-from hot_tier.cluster.model import INTERNAL_TOPICS, PartitionState, Topic
+from hot_tier.cluster.model import INTERNAL_TOPICS, PartitionState, Topic, archived_key, encode
 from hot_tier.cluster.producer_ids import ProducerIds
+from hot_tier.cluster.store import MetadataStore, Put
 from hot_tier.errors import StorageFailure, TierlogError, TopicExists, UnknownTopic
 from hot_tier.ids import LeaderEpoch, NodeId, PartitionId
 from hot_tier.log.config import parse_topic_config
 from hot_tier.log.epochs import LeaderEpochs
 from hot_tier.log.manager import LogManager
 from hot_tier.log.producers import ProducerState, read_producers
+from offloader.archive_record import adopted
 
 _ARCHIVED: Final = "remote.storage.enable"
 _UNSEEN_PRODUCERS: Final = 1_000_000
@@ -79,6 +82,12 @@ async def plan_topic(store: RetryingStore, lives: list[ArchivedTopic], config: M
     warnings: list[str] = []
     described = [(await _described(store, life, warnings), life) for life in lives]
     description, topic = max(described, key=lambda pair: pair[0].created_ms)
+    if topic.bare:
+        raise CorruptManifest(
+            f"partition {topic.bare[0].partition} has archived objects and no manifest: it would come back empty",
+            where=f"{store.url}{topic.bare[0].folder}",
+            hint="put its manifests back from a copy of the bucket first",
+        )
     histories = {}
     for layout in topic.layouts:
         history = await load_history(store, layout)
@@ -135,6 +144,7 @@ class Restorer:
     def __init__(
         self,
         image: ClusterImage,
+        metadata: MetadataStore,
         admin: TopicAdmin,
         logs: LogManager,
         producer_ids: ProducerIds,
@@ -142,6 +152,7 @@ class Restorer:
         now_ms: int,
     ) -> None:
         self._image = image
+        self._metadata = metadata
         self._admin = admin
         self._logs = logs
         self._producer_ids = producer_ids
@@ -196,6 +207,9 @@ class Restorer:
             await asyncio.sleep(0)  # Each log waits for the disk.
         if producer >= 0:
             await self._producer_ids.skip_past(producer + _UNSEEN_PRODUCERS)
+        for number, history in plan.histories.items():
+            key = archived_key(topic.id, number)
+            await self._metadata.transact([], [Put(key, encode(adopted(history.snapshot, history.next_epoch)))])
         try:
             await self._admin.restore_topic(topic, states)
         except BaseException:

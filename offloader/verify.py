@@ -3,6 +3,10 @@
 Reads everything that a manifest names, whole. Changes nothing. A broker may go on meanwhile: an object that is gone is
 looked for in the manifest as it is then before it counts as missing, and one that is new before it counts as left
 over.
+
+That manifests went back to an older state shows by what lies beyond them: objects without any manifest, or whole
+segments behind the end of the newest one. A bucket alone cannot show more; what a node's metadata knows of it,
+`against_record` compares.
 """
 
 import asyncio
@@ -16,31 +20,46 @@ from cold_tier import proposals
 from cold_tier.errors import CorruptObject, ObjectMissing
 from cold_tier.format.index import read_index
 from cold_tier.format.read import SegmentReader
-from cold_tier.inventory import ArchivedTopic, describe, find_topics
+from cold_tier.inventory import ArchivedTopic, describe, find_topics, unclaimed_rows
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest import invariants
-from cold_tier.manifest.model import Segment
+from cold_tier.manifest.model import Lost, Owner, Segment
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.reports import Checked, Finding, Planned, VerifyEvent
 from cold_tier.upload import verify_segment
-from offloader.garbage import named_keys, unnamed_objects
+from hot_tier.cluster.model import Archived
+from hot_tier.ids import LeaderEpoch
+from offloader.garbage import indexed_rows, named_keys, unnamed_objects
+from offloader.trust import Local, judge
 
 _AT_ONCE = 8
 _MOST_RANGES = 5
+_LAST_EPOCH = LeaderEpoch((1 << 31) - 1)
 
 
-async def verify(store: RetryingStore, topics: Sequence[ArchivedTopic]) -> AsyncGenerator[VerifyEvent, None]:
-    """Goes through whole topics, all lives of each. A store that does not answer is an error, not a finding."""
+async def verify(
+    store: RetryingStore, topics: Sequence[ArchivedTopic], *, all_topics: bool = False
+) -> AsyncGenerator[VerifyEvent, None]:
+    """Goes through whole topics, all lives of each. A store that does not answer is an error, not a finding.
+
+    With `all_topics`, which says that `topics` are all there are, also rows that are of none of them.
+    """
+    for folder in await unclaimed_rows(store, topics) if all_topics else []:
+        yield Finding("manifest", f"{store.url}{folder}", "rows of a topic that has neither manifest nor description")
     for _, lives in groupby(sorted(topics, key=lambda topic: topic.name), key=lambda topic: topic.name):
         by_partition: dict[int, list[PartitionLayout]] = {}
+        lost: set[int] = set()
         for topic in lives:
             for layout in topic.layouts:
                 by_partition.setdefault(layout.partition, []).append(layout)
+            for layout in topic.bare:
+                lost.add(layout.partition)
+                yield Finding("manifest", f"{store.url}{layout.folder}", await _without_manifest(store, layout))
             for finding in await _check_description(store, topic):
                 yield finding
-        for layouts in by_partition.values():
-            readable = True
+        for partition, layouts in by_partition.items():
+            readable = partition not in lost
             for layout in layouts:
                 # Closed at once where nobody listens any more: it has reads under way.
                 async with aclosing(_verify_partition(store, layout)) as events:
@@ -51,6 +70,23 @@ async def verify(store: RetryingStore, topics: Sequence[ArchivedTopic]) -> Async
                 # Without its manifest, everything would seem left over.
                 for finding in await _orphans(store, layouts):
                     yield finding
+
+
+async def against_record(
+    store: RetryingStore, layout: PartitionLayout, recorded: Archived, local: Local, ours: Owner
+) -> Finding | None:
+    """Whether the newest manifest is the one that metadata says was published last, or went on from it."""
+    try:
+        found = await load_newest(store, layout)
+    except CorruptObject:
+        return None  # Found by who reads it.
+    judgement = judge(found, recorded, local, ours, _LAST_EPOCH)
+    return Finding("went-back", f"{store.url}{layout.manifest_folder}", judgement.what) if judgement.stops else None
+
+
+async def _without_manifest(store: RetryingStore, layout: PartitionLayout) -> str:
+    rows, there = await indexed_rows(store, layout), {info.key async for info in store.list(layout.rows_folder)}
+    return f"there is no manifest, but there are {len(rows)} indexes, and {len(rows & there)} of them with their rows"
 
 
 async def _check_description(store: RetryingStore, topic: ArchivedTopic) -> list[Finding]:
@@ -87,7 +123,7 @@ async def _verify_partition(store: RetryingStore, layout: PartitionLayout) -> As
     try:
         while True:
             while len(running) < _AT_ONCE and (segment := next(waiting, None)) is not None:
-                running.add(asyncio.create_task(_check_segment(store, layout, segment, compacted)))
+                running.add(asyncio.create_task(_check_segment(store, layout, segment, compacted, snapshot.lost)))
             if not running:
                 return
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -112,7 +148,7 @@ async def _is_compacted(store: RetryingStore, layout: PartitionLayout) -> bool:
 
 
 async def _check_segment(
-    store: RetryingStore, layout: PartitionLayout, segment: Segment, compacted: bool
+    store: RetryingStore, layout: PartitionLayout, segment: Segment, compacted: bool, lost: Sequence[Lost]
 ) -> list[VerifyEvent]:
     events: list[VerifyEvent] = [Checked(segment.rows_bytes + segment.index_bytes)]
     where = f"{store.url}{layout.rows(segment.name)}"
@@ -122,7 +158,11 @@ async def _check_segment(
         index = read_index(await store.get(key), f"{store.url}{key}")
         reader = await asyncio.to_thread(SegmentReader.open, index, where)
         missing = segment.end_offset - segment.base_offset - segment.rows
-        if missing and not (compacted or reader.complete):
+        given_up = [
+            max(0, min(each.end_offset, segment.end_offset) - max(each.start_offset, segment.base_offset))
+            for each in lost
+        ]
+        if missing > sum(given_up) and not (compacted or reader.complete):
             events.append(Finding("rows", where, await _missing_rows(store, layout, segment, reader)))
     except ObjectMissing as error:
         if await _still_named(store, layout, segment):
@@ -165,13 +205,19 @@ async def _still_named(store: RetryingStore, layout: PartitionLayout, segment: S
 async def _orphans(store: RetryingStore, layouts: Sequence[PartitionLayout]) -> list[Finding]:
     found = await unnamed_objects(store, layouts, set())
     # Read after the listing: what was archived meanwhile is named by now.
+    beyond: list[Finding] = []
     for layout in layouts:
         newest = await load_newest(store, layout)
         if newest is not None:
             named = await named_keys(Manifest(newest, PageCache(store))) | await proposals.named(store, layout)
             for key in named:
                 found.pop(key, None)
-    return [
+            whole = [name for key in found if (name := layout.parse_index(key)) and layout.rows(name) in found]
+            behind = [name for name in whole if name.base_offset >= newest.end_offset]
+            if len(behind) > 1:  # One may be on its way.
+                what = f"it ends at offset {newest.end_offset}, and {len(behind)} whole segments lie behind its end"
+                beyond.append(Finding("went-back", f"{store.url}{layout.manifest(newest.version)}", what))
+    return beyond + [
         Finding("orphan", f"{store.url}{info.key}", f"{info.size} bytes that no manifest names")
         for info in found.values()
     ]

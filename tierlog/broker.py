@@ -181,7 +181,10 @@ class Broker:
             if on_disk is not None:
                 await check_knows(store, data_dir, on_disk)
             await take_over(store, info, now_ms(), on_disk or ())
+            write_identity(data_dir, identity := read_identity(data_dir))
+            directory = identity.data_id
         else:
+            directory = ""  # Metadata is no part of it, and knows who leads.
             self.membership = self._membership(store, info, data_dir)
             await self.membership.prepare(stopped_cleanly=stopped_cleanly(data_dir))
             write_identity(data_dir, self.membership.identity)
@@ -216,7 +219,7 @@ class Broker:
         parts.push_async_callback(archive.reader.close)
         scratch = os.path.join(data_dir, SCRATCH_FOLDER)
         self.offloader = Offloader(
-            partitions, image, store, archive.catalog, bucket, settings.archive, scratch, now_ms, node_id
+            partitions, image, store, archive.catalog, bucket, settings.archive, scratch, now_ms, node_id, directory
         )
         producer_ids = ProducerIds(store)
         self.node = Node(
@@ -237,6 +240,7 @@ class Broker:
             archive=Control(
                 node_id=node_id,
                 image=image,
+                metadata=store,
                 admin=admin,
                 partitions=partitions,
                 logs=logs,

@@ -40,6 +40,6 @@ async def restore_offline(
         parts.push_async_callback(image.close)
         admin = TopicAdmin(store, image, defaults=settings.topic, settings=settings.cluster, clock=now_ms)
         node_id = NodeId(settings.cluster.node_id)
-        restorer = Restorer(image, admin, logs, ProducerIds(store), node_id, now_ms())
+        restorer = Restorer(image, store, admin, logs, ProducerIds(store), node_id, now_ms())
         async for topic in restore_all(bucket, restorer, names, config):
             yield topic

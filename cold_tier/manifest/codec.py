@@ -22,7 +22,7 @@ import zstandard
 
 from cold_tier.errors import CorruptManifest
 from cold_tier.layout import PartitionLayout, SegmentName, Version, parse_stem
-from cold_tier.manifest.model import EpochStart, Page, Removed, Segment, Snapshot
+from cold_tier.manifest.model import EpochStart, Lost, Owner, Page, Removed, Segment, Snapshot
 from cold_tier.manifest.replacement import Proposal, Replacement
 from cold_tier.objects.store import Buffer
 from hot_tier.ids import LeaderEpoch, Offset, PartitionId
@@ -39,6 +39,7 @@ MAX_BODY_BYTES: Final = 64 << 20
 
 _PLAIN: Final = tuple(f.name for f in fields(Segment) if f.name not in ("name", "epochs"))
 _PAGE_FIELDS: Final = tuple(f.name for f in fields(Page))
+_OWNER_FIELDS: Final = tuple(f.name for f in fields(Owner))
 
 
 def write_snapshot(snapshot: Snapshot) -> bytes:
@@ -56,6 +57,8 @@ def write_snapshot(snapshot: Snapshot) -> bytes:
             "pages": [dict(zip(_PAGE_FIELDS, astuple(page), strict=True)) for page in snapshot.pages],
             "segments": _columns(snapshot.tail),
             "removed": [[gone.key, gone.removed_ms] for gone in snapshot.removed],
+            "owner": None if snapshot.owner is None else dict(zip(_OWNER_FIELDS, astuple(snapshot.owner), strict=True)),
+            "lost": [astuple(each) for each in snapshot.lost],
         },
     )
 
@@ -73,6 +76,8 @@ def read_snapshot(data: Buffer, where: str) -> Snapshot:
             tuple(map(_page, body["pages"])),
             _segments(body["segments"]),
             tuple(Removed(_text(key), _int(removed_ms)) for key, removed_ms in body["removed"]),
+            _owner(body.get("owner")),
+            tuple(Lost(Offset(_int(start)), Offset(_int(end)), _int(ms)) for start, end, ms in body.get("lost", ())),
         )
 
     return _open(_SNAPSHOT, data, where, parse)
@@ -149,6 +154,10 @@ def _stem(text: Any) -> SegmentName:
     if name is None:
         raise ValueError(f"{text!r} names no segment")
     return name
+
+
+def _owner(fields: dict[str, Any] | None) -> Owner | None:
+    return None if fields is None else Owner(*(_text(fields[name]) for name in _OWNER_FIELDS))
 
 
 def _page(fields: dict[str, Any]) -> Page:

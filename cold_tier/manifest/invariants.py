@@ -15,6 +15,7 @@ def check(new: Snapshot, current: Snapshot | None) -> None:
     problems = ranges(new.pages) + ranges(new.tail) + seam(new) + deletion(new)
     if current is not None:
         problems += identity(new, current) + order(new, current) + coverage(new, current) + removal(new, current)
+        problems += loss(new, current)
     if problems:
         raise ManifestInvalid(
             "; ".join(problems),
@@ -92,3 +93,12 @@ def removal(new: Snapshot, current: Snapshot) -> list[str]:
     ]
     lost += [layout.page(page.base_offset, page.uuid) for page in current.pages if page.uuid not in kept_pages]
     return [f"{key} disappears without being listed as removed" for key in lost if key not in listed]
+
+
+def loss(new: Snapshot, current: Snapshot) -> list[str]:
+    """What was lost stays said for as long as readers could ask for it."""
+    return [
+        f"offsets {each.start_offset} to {each.end_offset - 1} are lost, and no longer said to be"
+        for each in current.lost
+        if each.end_offset > new.log_start_offset and each not in new.lost
+    ]

@@ -92,6 +92,30 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """Who published a manifest. A broker goes on from its own alone (`offloader.trust`)."""
+
+    cluster: str
+    """The cluster's id."""
+    directory: str
+    """On a node that is its own cluster: which data directory; else empty."""
+    writer: str
+    """One leader in one epoch; its metadata knew this before the bucket did."""
+
+    def __str__(self) -> str:
+        return f"cluster {self.cluster}" + (f", data directory {self.directory}" if self.directory else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Offsets whose records are gone, and were given up by a person; a segment without rows stands in their place."""
+
+    start_offset: Offset
+    end_offset: Offset
+    accepted_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     topic: str
     topic_id: UUID
@@ -105,6 +129,9 @@ class Snapshot:
     pages: tuple[Page, ...] = ()
     tail: tuple[Segment, ...] = ()
     removed: tuple[Removed, ...] = ()
+    owner: Owner | None = None
+    """None in what version 0.1 wrote."""
+    lost: tuple[Lost, ...] = ()
 
     @property
     def layout(self) -> PartitionLayout:
@@ -123,6 +150,9 @@ class Snapshot:
         if self.tail:
             return self.tail[-1].end_offset
         return self.pages[-1].end_offset if self.pages else self.log_start_offset
+
+    def holds(self, offset: int) -> bool:
+        return self.start_offset <= offset < self.end_offset
 
     @property
     def segments(self) -> int:

@@ -3,27 +3,33 @@
 Only the partition's leader has one, and it does nothing before `open` has loaded the newest snapshot and published its
 own epoch's first. Every publish runs the invariants first, writes with put-if-absent, and is lost to a higher version:
 - another writer of the same version loses or wins the put-if-absent; the loser is fenced;
-- a deposed leader's snapshot has a lower epoch than its successor's first, so no reader takes it. `still_newest`
-  tells it so, and whatever cannot be undone (deleting an object or a local segment) asks that first.
+- a deposed leader's snapshot has a lower epoch than its successor's first, so no reader takes it;
+- a bucket that was put back to an older state, or that somebody else writes to, no longer has our last snapshot as its
+  newest. A publish looks at the names first; whatever cannot be undone (deleting an object or a local segment) first
+  asks `still_newest`, which also reads whose snapshot it is.
 """
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from cold_tier.errors import ManifestFenced, ReplacementRefused
 from cold_tier.layout import PartitionLayout, SegmentName, Version
 from cold_tier.manifest import invariants
 from cold_tier.manifest.codec import write_page, write_snapshot
-from cold_tier.manifest.model import PAGE_SEGMENTS, Page, Removed, Segment, Snapshot, summarize
-from cold_tier.manifest.reader import PageCache, load, load_newest
+from cold_tier.manifest.model import PAGE_SEGMENTS, Lost, Owner, Page, Removed, Segment, Snapshot, summarize
+from cold_tier.manifest.reader import Manifest, PageCache, load, load_newest
 from cold_tier.manifest.replacement import Replacement, exchange
 from cold_tier.objects.retrying import RetryingStore
 from hot_tier.ids import LeaderEpoch, Offset
 from hot_tier.record.crc import crc32c
 
 _NOTHING: Final = Version(LeaderEpoch(-1), -1)
+
+
+async def _any(found: Snapshot | None) -> None:
+    """Whatever is there is ours."""
 
 
 class ManifestWriter:
@@ -34,13 +40,15 @@ class ManifestWriter:
         leader_epoch: LeaderEpoch,
         current: Snapshot,
         pages: PageCache,
-        page_segments: int,
+        page_segments: int = PAGE_SEGMENTS,
+        owner: Owner | None = None,
     ) -> None:
         self._store = store
         self._layout = layout
         self._leader_epoch = leader_epoch
         self._pages = pages
         self._page_segments = page_segments
+        self._owner = owner
         self.current = current
 
     @classmethod
@@ -52,17 +60,19 @@ class ManifestWriter:
         log_start_offset: Offset,
         now_ms: int,
         page_segments: int = PAGE_SEGMENTS,
-        check: Callable[[Snapshot | None], None] = lambda found: None,
+        check: Callable[[Snapshot | None], Awaitable[None]] = _any,
+        owner: Owner | None = None,
     ) -> "ManifestWriter":
         """Take the partition over: what is published becomes ours, under our epoch.
 
         `log_start_offset` counts only where nothing was ever published; otherwise the manifest knows better. A leader
         that comes back in its own epoch publishes too: a snapshot of its own whose answer was lost may be on its way
         still, and must find its version taken before anything that it names is deleted. `check` is shown what is there,
-        and may refuse it, before anything is published.
+        and may refuse it, before anything is published. Without an `owner` the snapshots say what those before said:
+        that is for tools which work while no broker does.
         """
         found = await load_newest(store, layout)
-        check(found)
+        await check(found)
         if found is not None and found.version.leader_epoch > leader_epoch:
             raise ManifestFenced(
                 f"epoch {leader_epoch} is deposed: epoch {found.version.leader_epoch} has published",
@@ -70,12 +80,12 @@ class ManifestWriter:
             )
         identity = (layout.topic, layout.topic_id, layout.partition)
         before = found or Snapshot(*identity, Version(leader_epoch, -1), "", now_ms, log_start_offset)
-        writer = cls(store, layout, leader_epoch, before, PageCache(store), page_segments)
-        await writer._publish(before, now_ms)
+        writer = cls(store, layout, leader_epoch, before, PageCache(store), page_segments, owner)
+        await writer._publish(before, now_ms, looked=True)
         await writer._catch_up(_NOTHING if found is None else found.version, check, now_ms)
         return writer
 
-    async def _catch_up(self, known: Version, check: Callable[[Snapshot | None], None], now_ms: int) -> None:
+    async def _catch_up(self, known: Version, check: Callable[[Snapshot | None], Awaitable[None]], now_ms: int) -> None:
         """A deposed leader may have published between our look and our first snapshot, and dropped local segments then:
         its last snapshot is the one to take over. What it publishes from here on is too late for both."""
         ours = self._layout.manifest(self.current.version)
@@ -83,8 +93,8 @@ class ManifestWriter:
         version = None if last is None else self._layout.parse_manifest(last.key)
         if last is not None and version is not None and version > known:
             missed = await load(self._store, self._layout, last.key)
-            check(missed)
-            await self._publish(dataclasses.replace(missed, version=self.current.version), now_ms)
+            await check(missed)
+            await self._publish(dataclasses.replace(missed, version=self.current.version), now_ms, looked=True)
 
     async def append(self, segments: Sequence[Segment], now_ms: int) -> None:
         """Add newly archived segments at the end; from the moment this returns, they are the truth."""
@@ -121,8 +131,27 @@ class ManifestWriter:
             pages=tuple(pages),
             tail=current.tail[len(gone) :],
             removed=tuple(removed),
+            lost=tuple(each for each in current.lost if each.end_offset > log_start_offset),
         )
         await self._publish(changed, now_ms)
+
+    async def rebuild(self, segments: Sequence[Segment], lost: Sequence[Lost], now_ms: int) -> None:
+        """These segments in the place of all that are there: the repair of an archive whose manifests went back."""
+        current, names = self.current, {segment.name for segment in segments}
+        known = Manifest(current, self._pages).segments(current.start_offset, current.end_offset)
+        gone = [segment.name async for segment in known if segment.name not in names]
+        needed = {entry.key for entry in self._removed(names, now_ms)}
+        removed = [entry for entry in current.removed if entry.key not in needed] + self._removed(gone, now_ms)
+        removed += [Removed(self._layout.page(page.base_offset, page.uuid), now_ms) for page in current.pages]
+        pages = await self._close_pages(list(segments), at_least=self._page_segments)
+        changed = dataclasses.replace(
+            current,
+            pages=tuple(pages),
+            tail=tuple(segments[sum(page.segments for page in pages) :]),
+            removed=tuple(removed),
+            lost=(*current.lost, *lost),
+        )
+        await self._publish(changed, now_ms, looked=True)
 
     async def replace(self, replacements: Sequence[Replacement], now_ms: int) -> None:
         """Rewritten segments take the place of those they were made from, all at once; the old are listed as removed.
@@ -163,16 +192,30 @@ class ManifestWriter:
         await self._publish(dataclasses.replace(self.current, removed=removed), now_ms)
 
     async def still_newest(self) -> bool:
+        """Whether the newest snapshot in the bucket is the very one that was published here last."""
+        newest = await load_newest(self._store, self._layout)
+        return newest is not None and (newest.version, newest.nonce) == (self.current.version, self.current.nonce)
+
+    async def _is_newest(self) -> bool:
         newest = await anext(aiter(self._store.list(self._layout.manifest_folder)), None)
         return newest is not None and newest.key == self._layout.manifest(self.current.version)
 
-    async def _publish(self, changed: Snapshot, now_ms: int) -> None:
+    async def _publish(self, changed: Snapshot, now_ms: int, *, looked: bool = False) -> None:
+        """`looked`: the bucket was just seen to have what this goes on from."""
         current = self.current
+        if not looked and not await self._is_newest():
+            raise ManifestFenced(
+                f"{tuple(current.version)} is no longer the newest manifest",
+                where=f"{self._store.url}{self._layout.manifest_folder}",
+                hint="it is looked at anew before anything is published",
+            )
         same_epoch = current.version.leader_epoch == self._leader_epoch
         version = Version(self._leader_epoch, current.version.sequence + 1 if same_epoch else 0)
         # Of one epoch the versions are searched by time.
         published_ms = max(now_ms, current.published_ms) if same_epoch else now_ms
         new = dataclasses.replace(changed, version=version, nonce=uuid.uuid4().hex, published_ms=published_ms)
+        if self._owner is not None:
+            new = dataclasses.replace(new, owner=self._owner)
         invariants.check(new, current)
         key = self._layout.manifest(version)
         if not await self._store.put_if_absent(key, write_snapshot(new)):

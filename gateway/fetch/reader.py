@@ -218,7 +218,10 @@ class Reader:
         manifest = self._manifest(partition, start)
         assert self._archive is not None
         found = await self._archive.reader.first_at_or_after(manifest, timestamp_ms, start, end)
-        return None if found is None else TimestampOffset(found.timestamp_ms, found.offset, found.leader_epoch)
+        if found is None:
+            self._manifest(partition, end - 1)  # It is not further on either, or nobody can say.
+            return None
+        return TimestampOffset(found.timestamp_ms, found.offset, found.leader_epoch)
 
     async def max_timestamp_offset(self, partition: ReadablePartition) -> TimestampOffset | None:
         """The first record with the greatest timestamp of all that are committed."""
@@ -228,7 +231,8 @@ class Reader:
         start, seam = log.log_start_offset, log.local_log_start_offset
         if start == seam:
             return hot
-        manifest = self._manifest(partition, start)
+        self._manifest(partition, start)
+        manifest = self._manifest(partition, seam - 1)
         assert self._archive is not None
         latest = await self._archive.reader.greatest_timestamp(manifest, start, seam)
         if latest is None or (hot is not None and hot.timestamp > latest):
@@ -242,6 +246,13 @@ class Reader:
 
     def _manifest(self, partition: ReadablePartition, offset: int) -> Manifest:
         manifest = None if self._archive is None else self._archive.catalog.get(_layout(partition))
+        stopped = None if self._archive is None else self._archive.catalog.stopped(_layout(partition))
+        if stopped is not None and (manifest is None or not manifest.snapshot.holds(offset)):
+            raise type(stopped)(
+                f"offset {offset} is not on the local disk, and the archive is stopped: {stopped.what}",
+                where=str(partition.tp),
+                hint=stopped.hint,
+            )
         if manifest is None:
             if self._archive is not None and isinstance(partition, Replica):
                 self._archive.catalog.want(_layout(partition))
@@ -254,7 +265,7 @@ class Reader:
                 if self._archive is not None
                 else "start the broker with the --bucket that holds this topic's history",
             )
-        if not manifest.snapshot.start_offset <= offset < manifest.snapshot.end_offset:
+        if not manifest.snapshot.holds(offset):
             raise _hole(partition, offset)
         return manifest
 

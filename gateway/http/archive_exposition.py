@@ -25,6 +25,11 @@ def collect(figures: ArchiveFigures, now_ms: int) -> Iterator[Metric]:
     held = GaugeMetricFamily(
         "tierlog_archive_held", "1 while a local segment is damaged, and archiving waits for it.", labels=labels
     )
+    stopped = GaugeMetricFamily(
+        "tierlog_archive_stopped",
+        "1 while the bucket has an older manifest than was published, or another's, and a person has to decide.",
+        labels=labels,
+    )
     age = GaugeMetricFamily(
         "tierlog_archive_last_success_age_seconds", "Since this partition's archive was last in order.", labels=labels
     )
@@ -36,9 +41,10 @@ def collect(figures: ArchiveFigures, now_ms: int) -> Iterator[Metric]:
         size.add_metric(values, each.archived_bytes)
         failures.add_metric(values, each.failures)
         held.add_metric(values, each.held)
+        stopped.add_metric(values, each.stopped)
         if each.last_success_ms:
             age.add_metric(values, max(0, now_ms - each.last_success_ms) / 1000)
-    yield from (backlog, end, segments, size, failures, held, age)
+    yield from (backlog, end, segments, size, failures, held, stopped, age)
     pins = GaugeMetricFamily("tierlog_archive_pins", "Jobs that hold a topic's retention.", labels=["topic"])
     expiry = GaugeMetricFamily(
         "tierlog_archive_pin_expiry_timestamp_seconds",

@@ -17,6 +17,7 @@ from cold_tier.reports import Finding, Planned, VerifyEvent
 from gateway.archive import ArchiveControl
 from gateway.http.api import Api
 from gateway.http.archive_schemas import (
+    ArchiveRepair,
     ArchiveRestore,
     ArchiveVerification,
     BucketDocument,
@@ -29,6 +30,7 @@ from gateway.http.archive_schemas import (
     ProgressLine,
     ProposalDocument,
     ProposalsConsidered,
+    RepairedDocument,
     Restored,
     RestoredTopicDocument,
     SummaryLine,
@@ -220,6 +222,14 @@ async def consider_proposals(call: Call) -> web.StreamResponse:
     return json_response(ProposalsConsidered(proposals=[ProposalDocument.of(each) for each in considered]))
 
 
+async def repair_archive(call: Call) -> web.StreamResponse:
+    asked = call.body
+    assert isinstance(asked, ArchiveRepair)
+    topic = call.api.node.image.topic(call.values["topic"])
+    repaired = await _archive(call.api).repair(topic, call.values["partition"], asked.decision)
+    return json_response(RepairedDocument.of(repaired))
+
+
 async def restore_archive(call: Call) -> web.StreamResponse:
     asked = call.body
     assert isinstance(asked, ArchiveRestore)
@@ -304,6 +314,21 @@ OPERATIONS: Final = (
         parameters=(TOPIC, PARTITION),
         answers={200: Answer("What became of each.", {JSON: ProposalsConsidered})},
         problems=(404, 503),
+    ),
+    Operation(
+        name="repairArchive",
+        method="POST",
+        path="/api/v1/topics/{topic}/partitions/{partition}/archive/repair",
+        tag="archive",
+        summary="Decide what becomes of an archive that is stopped",
+        description="An archive stops where the bucket went back to an older state, or where somebody else has "
+        "published to it. The partition's leader does what was decided, and archiving goes on.",
+        handler=repair_archive,
+        place=at_leader,
+        parameters=(TOPIC, PARTITION),
+        body=Document(ArchiveRepair),
+        answers={200: Answer("It is in order again.", {JSON: RepairedDocument})},
+        problems=(404, 409, 413, 415, 503),
     ),
     Operation(
         name="restoreArchive",

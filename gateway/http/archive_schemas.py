@@ -12,6 +12,8 @@ from cold_tier.reports import (
     Considered,
     HeldSegment,
     PartitionStatus,
+    RepairDecision,
+    Repaired,
     RestoredTopic,
 )
 from gateway.http.schemas import Reply, Request, TopicName
@@ -56,6 +58,11 @@ class LocalRangeDocument(Reply):
     segments: int
 
 
+class LostRange(Reply):
+    start_offset: int
+    end_offset: int
+
+
 class ArchivedRangeDocument(Reply):
     start_offset: int
     end_offset: int
@@ -70,6 +77,7 @@ class ArchivedRangeDocument(Reply):
     sequence: int = Field(description="Of the manifest within that epoch.")
     published_ms: int
     removed_objects: int = Field(description="Let go of; deleted after the grace period.")
+    lost: list[LostRange] = Field(description="Offsets whose records are gone, and were given up on purpose.")
 
     @classmethod
     def of(cls, archived: ArchivedRange) -> Self:
@@ -87,6 +95,7 @@ class ArchivedRangeDocument(Reply):
             sequence=archived.sequence,
             published_ms=archived.published_ms,
             removed_objects=archived.removed_objects,
+            lost=[LostRange(start_offset=start, end_offset=end) for start, end in archived.lost],
         )
 
 
@@ -127,6 +136,11 @@ class PartitionArchiveDocument(Reply):
     recovered: int | None = Field(
         default=None, description="When archiving last began to work again; null if it never failed here."
     )
+    stopped: str = Field(
+        default="",
+        description="Why nothing is archived, dropped or deleted until somebody decides: the bucket went back to an "
+        "older state, or somebody else has published there. Empty while it is not stopped.",
+    )
     segments: list[ArchivedSegmentDocument]
     next_offset: int | None = Field(description="Ask again with this `offset` for the segments that follow; else null.")
 
@@ -153,6 +167,7 @@ class PartitionArchiveDocument(Reply):
             held=None if status.held is None else HeldSegmentDocument.of(status.held),
             failing_since=status.failing_since_ms,
             recovered=status.recovered_ms,
+            stopped=status.stopped,
             segments=[ArchivedSegmentDocument.of(segment) for segment in segments],
             next_offset=next_offset,
         )
@@ -251,6 +266,29 @@ class ProposalDocument(Reply):
 
 class ProposalsConsidered(Reply):
     proposals: list[ProposalDocument]
+
+
+class ArchiveRepair(Request):
+    decision: RepairDecision = Field(
+        description="`recover`: take up again what is in the bucket and no manifest names. `accept-loss`: the same, "
+        "and give up what is in neither tier. `take-over`: what somebody else published is this partition's history."
+    )
+
+
+class RepairedDocument(Reply):
+    partition: int
+    end_offset: int = Field(description="Of what is archived now.")
+    taken_up: int = Field(description="Segments that were in the bucket, and that no manifest named any more.")
+    lost: list[LostRange] = Field(description="Offsets that were given up.")
+
+    @classmethod
+    def of(cls, repaired: Repaired) -> Self:
+        return cls(
+            partition=repaired.partition,
+            end_offset=repaired.end_offset,
+            taken_up=repaired.taken_up,
+            lost=[LostRange(start_offset=start, end_offset=end) for start, end in repaired.lost],
+        )
 
 
 class ArchiveRestore(Request):

@@ -253,6 +253,21 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
         cold.CorruptObject: Kind(
             503, "corrupt-archive", "Archived records are damaged", "`tierlog archive verify` shows what is damaged."
         ),
+        cold.ArchiveStopped: Kind(
+            503,
+            "archive-stopped",
+            "The archive is not the one that the node knows",
+            "`tierlog archive status` says why, and which command helps.",
+        ),
+        cold.ArchiveNotStopped: Kind(
+            409, "archive-not-stopped", "There is nothing to repair", "`tierlog archive status` says what is wrong."
+        ),
+        cold.RecordsMissing: Kind(
+            409,
+            "records-missing",
+            "Archived records are gone",
+            "Put the objects back from a copy, or give the records up with `tierlog archive accept-loss`.",
+        ),
         cold.ReplacementRefused: Kind(
             409, "replacement-refused", "Rewritten segments do not fit the archive", "Run the job again."
         ),

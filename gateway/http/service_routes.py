@@ -71,7 +71,9 @@ async def get_readiness(call: Call) -> web.StreamResponse:
 
 def _warnings(node: Node) -> list[str]:
     held = [] if node.archive is None else node.archive.held()
-    return [f"archiving waits for a damaged file: {each.why}" for each in held[:MOST_WARNINGS]]
+    stopped = [] if node.archive is None else node.archive.stopped()
+    warnings = [f"archiving waits for a damaged file: {each.why}" for each in held]
+    return (warnings + [f"an archive is stopped: {why}" for why in stopped])[:MOST_WARNINGS]
 
 
 async def get_metrics(call: Call) -> web.StreamResponse:

@@ -200,6 +200,8 @@ CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.StorageFailure: ErrorCode.KAFKA_STORAGE_ERROR,
     cold_errors.CorruptObject: ErrorCode.CORRUPT_MESSAGE,
     cold_errors.StoreError: ErrorCode.KAFKA_STORAGE_ERROR,
+    # Clients try again and keep their position; OFFSET_OUT_OF_RANGE would make them leave it.
+    cold_errors.ArchiveStopped: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.MetadataUnavailable: ErrorCode.REQUEST_TIMED_OUT,
     errors.MetadataConflict: ErrorCode.NOT_CONTROLLER,
     errors.InvalidRequest: ErrorCode.INVALID_REQUEST,

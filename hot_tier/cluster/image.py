@@ -157,10 +157,17 @@ class ClusterImage:
         return self._deleted.values()
 
     def archived(self, topic_id: TopicId, partition: PartitionId) -> Archived | None:
-        """How far its leader has archived a partition; None where nobody has said it in the current leader epoch."""
+        """How far its leader has archived a partition; None where nobody has said it in the current leader epoch, or
+        where the archive is not to be trusted."""
         said = self._archived.get((topic_id, partition))
         state = self._states.get(topic_id, {}).get(partition)
-        return said if said is not None and state is not None and said.leader_epoch == state.leader_epoch else None
+        if said is None or said.stopped is not None or state is None or said.leader_epoch != state.leader_epoch:
+            return None
+        return said
+
+    def archive_record(self, topic_id: TopicId, partition: PartitionId) -> Archived | None:
+        """What was last said of a partition's archive, in whichever epoch."""
+        return self._archived.get((topic_id, partition))
 
     @property
     def quotas(self) -> Mapping[QuotaEntity, Mapping[str, float]]:

@@ -147,12 +147,47 @@ class DeletedTopic:
     deleted_ms: int
 
 
+class ManifestMark(NamedTuple):
+    """One manifest of a partition, told from every other: its version, and what its publish alone had."""
+
+    leader_epoch: int
+    sequence: int
+    nonce: str
+
+
+class Writer(NamedTuple):
+    """Who may have published a partition's manifests: one leader in one epoch, known here before it publishes."""
+
+    leader_epoch: int
+    token: str
+
+
+class Stopped(NamedTuple):
+    """Why nothing of an archive is published, dropped or deleted."""
+
+    why: str
+    """One of `offloader.trust.Verdict`."""
+    what: str
+    """In words, with what to do next."""
+
+
 class Archived(NamedTuple):
-    """How far a partition is archived, as its leader said in one epoch; in a later one it counts for nothing."""
+    """How far a partition is archived, as its leader said in one epoch; in a later one it counts for nothing.
+
+    What follows the epoch says which manifests in the bucket are ours (`offloader.trust`), whatever the epoch.
+    """
 
     end_offset: Offset
     log_start_offset: Offset
     leader_epoch: LeaderEpoch
+    uploading: str | None = None
+    """The rows of a segment that may be in the bucket, and that no manifest names yet."""
+    manifest: ManifestMark | None = None
+    """The last one published; None in what version 0.1 wrote."""
+    writers: tuple[Writer, ...] = ()
+    """Those since then, oldest first."""
+    stopped: Stopped | None = None
+    """None: it is in order."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -256,9 +291,23 @@ def parse_failures_key(key: str) -> tuple[str, TopicId, PartitionId]:
 _NOT_WRITTEN: Final = frozenset({"version", "epoch"})
 
 
-def encode(value: Topic | PartitionState | BrokerInfo | NodeRecord | DeletedTopic | Mapping[str, Any]) -> bytes:
+def encode(
+    value: Topic | PartitionState | BrokerInfo | NodeRecord | DeletedTopic | Archived | Mapping[str, Any],
+) -> bytes:
     if isinstance(value, Mapping):
         return orjson.dumps(dict(value))
+    if isinstance(value, Archived):
+        return orjson.dumps(
+            {
+                "end_offset": value.end_offset,
+                "log_start": value.log_start_offset,
+                "leader_epoch": value.leader_epoch,
+                "uploading": value.uploading,
+                "manifest": None if value.manifest is None else tuple(value.manifest),
+                "writers": [tuple(writer) for writer in value.writers],
+                "stopped": None if value.stopped is None else tuple(value.stopped),
+            }
+        )
     return orjson.dumps({name: _plain(getattr(value, name)) for name in value.__slots__ if name not in _NOT_WRITTEN})
 
 
@@ -353,7 +402,16 @@ def decode_deleted(key: str, data: bytes) -> DeletedTopic:
 def decode_archived(key: str, data: bytes) -> Archived:
     value = decode_map(key, data)
     try:
-        return Archived(Offset(value["end_offset"]), Offset(value["log_start"]), LeaderEpoch(value["leader_epoch"]))
+        manifest, stopped = value.get("manifest"), value.get("stopped")
+        return Archived(
+            Offset(value["end_offset"]),
+            Offset(value["log_start"]),
+            LeaderEpoch(value["leader_epoch"]),
+            value.get("uploading"),
+            None if manifest is None else ManifestMark(*manifest),
+            tuple(Writer(*each) for each in value.get("writers", ())),
+            None if stopped is None else Stopped(*stopped),
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptMetadata(f"not how far a partition is archived: {error!r}", where=key) from None
 

@@ -47,9 +47,9 @@ def test_requests_by_hand() -> None:
     _, puts, read_back, replay, lists = estimate(FACTS, PRICES, replays=2).bucket
     parts = -(-100_000_000 // (16 * MIB))
     assert puts.amount == pytest.approx(archived * (parts + 2 + 2 + 1) / 1000)
-    assert read_back.amount == pytest.approx(archived * (100_000_000 // (8 * MIB) + 3) / 1000)
+    assert read_back.amount == pytest.approx(archived * (100_000_000 // (8 * MIB) + 3 + 2) / 1000)
     assert replay.amount == pytest.approx(2 * (1000 + 400 * GB / (16 * MIB)) / 1000)
-    assert lists.amount == pytest.approx((4 * 6 * 730 + archived) / 1000)
+    assert lists.amount == pytest.approx((4 * 7 * 730 + 5 * archived) / 1000)
 
 
 def test_small_segments_cost_requests() -> None:

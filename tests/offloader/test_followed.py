@@ -39,8 +39,10 @@ async def put(node: Archived, key: str, value: bytes) -> None:
 
 async def say_archived(node: Archived, end_offset: int, epoch: int) -> None:
     """As the leader of this epoch records it."""
+    key = archived_key(node.layout.topic_id, 0)
+    known = await node.running.node.store.get(key)
     said = {"end_offset": end_offset, "log_start": 0, "leader_epoch": epoch, "uploading": None}
-    await put(node, archived_key(node.layout.topic_id, 0), orjson.dumps(said))
+    await put(node, key, orjson.dumps(orjson.loads(known.value) | said))
 
 
 async def attend(node: Archived) -> None:

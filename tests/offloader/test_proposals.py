@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import os
 import struct
 from pathlib import Path
 
@@ -222,10 +223,10 @@ async def test_an_object_larger_than_any_proposal_is_refused_unread(tmp_path: Pa
         path.parent.mkdir(parents=True)
         with path.open("wb") as file:
             file.truncate(MAX_BODY_BYTES + 1)
-        gets = node.store.counters.gets
+        bytes_in = node.store.counters.bytes_in
         [(outcome, reason)] = await consider(node)
         assert outcome == "refused" and "larger than any proposal" in reason
-        assert node.store.counters.gets == gets
+        assert node.store.counters.bytes_in - bytes_in < 100_000
 
 
 async def test_a_second_look_finds_it_done(tmp_path: Path) -> None:
@@ -270,6 +271,7 @@ async def test_objects_of_a_proposal_that_waits_are_not_orphans(tmp_path: Path) 
         assert not any(isinstance(event, Finding) for event in events), events
         assert await node.store.head(rows) is not None
         await proposals.refuse(node.store, node.layout, name, "no")
+        os.utime(tmp_path / "bucket" / rows, (0, 0))  # Stored before the manifest was published, by its clock.
         assert rows in [each.key for each in await find_garbage(node.store, [node.layout], settings, node.clock())]
         await archive.collect_orphans(node.clock())
         assert await node.store.head(rows) is None

@@ -241,8 +241,8 @@ async def test_a_running_node_restores_what_was_deleted_by_mistake(tmp_path: Pat
             node.partition.leader_epoch,
         )
         control = Control(
-            running.node_id, running.image, running.admin, running.partitions, running.logs, running.producer_ids,
-            node.catalog, ColdReader(node.store, ColdReadSettings()), node.offloader, node.clock,
+            running.node_id, running.image, running.store, running.admin, running.partitions, running.logs,
+            running.producer_ids, node.catalog, ColdReader(node.store, ColdReadSettings()), node.offloader, node.clock,
         )  # fmt: skip
         with pytest.raises(TopicExists):
             await control.restore([TOPIC], {})

@@ -1,6 +1,7 @@
 """Verification says exactly what is wrong with a bucket, and garbage is exactly what nobody needs."""
 
 import dataclasses
+import os
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -141,7 +142,7 @@ async def test_garbage_is_found_by_its_age_and_changes_nothing(tmp_path: Path) -
         stem = "00000000000000000005-0-" + "cd" * 16
         orphan = f"{node.layout.rows_folder}{stem}.parquet"
         await node.store.put(orphan, b"left over")
-        modified = (await node.store.head(orphan)).modified_ms
+        modified = snapshot.published_ms - 1
         settings = OffloadSettings(delete_grace_ms=HOUR, orphan_age_ms=HOUR, manifest_history_ms=10 * HOUR)
 
         async def kinds(now_ms: int) -> dict[str, set[str]]:
@@ -153,9 +154,11 @@ async def test_garbage_is_found_by_its_age_and_changes_nothing(tmp_path: Path) -
         before = await node.keys()
         assert await kinds(snapshot.published_ms) == {}
         assert await kinds(snapshot.published_ms + HOUR) == {"removed": removed}
-        later = await kinds(modified + HOUR)
+        assert "orphan" not in await kinds(4_000_000_000_000), "it was stored after the manifest was published"
+        os.utime(tmp_path / "bucket" / orphan, (modified / 1000, modified / 1000))
+        later = await kinds(modified + HOUR + 1)
         assert later == {"removed": removed, "orphan": {orphan}}
-        assert set(await kinds(modified + 11 * HOUR)) == {"removed", "orphan", "manifest"}
+        assert set(await kinds(4_000_000_000_000)) == {"removed", "orphan", "manifest"}
         assert await node.keys() == before
 
 

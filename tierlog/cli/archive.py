@@ -1,4 +1,4 @@
-"""`tierlog archive status|verify|gc|restore|pin|pins`: through a node, or with `--bucket` on a bucket alone.
+"""`tierlog archive …`: looking after the archive, through a node, or with `--bucket` on a bucket alone.
 
 On a bucket alone nothing is changed unless `--offline` says that no broker runs: the leader of a partition is the only
 one who may decide what of it goes.
@@ -17,6 +17,7 @@ from tierlog.cli import output
 from tierlog.cli.help import Commands
 from tierlog.cli.options import DEFAULT_SERVER, Bucket, Json, S3Endpoint, Server
 from tierlog.cli.pin import bucket_pins, pin, pins
+from tierlog.cli.repair import accept_loss, recover, take_over
 from tierlog.cli.times import show_time
 from tierlog.cli.topics import Config, settings_of
 from tierlog.client import Client, path
@@ -46,7 +47,7 @@ def register(app: typer.Typer) -> None:
     archive.command(
         "status",
         help="Show what of each partition is local, in the bucket, and waiting. "
-        "Ends with 1 while a damaged file is in the way.",
+        "Ends with 1 while a damaged file is in the way or an archive is stopped.",
     )(status)
     archive.command("verify", help="Check every object against manifests and checksums. Ends with 1 if any is wrong.")(
         verify
@@ -55,6 +56,15 @@ def register(app: typer.Typer) -> None:
     archive.command("restore", help="Bring topics back from the bucket to a node without them.")(restore)
     archive.command("pin", help="Hold a topic's retention while a job reads its archive.")(pin)
     archive.command("pins", help="List the jobs that hold topics' retention.")(pins)
+    archive.command(
+        "recover", help="The bucket went back to an older state: take up again what is in it and no manifest names."
+    )(recover)
+    archive.command("accept-loss", help="The same, and give up the records that neither the bucket nor the disk has.")(
+        accept_loss
+    )
+    archive.command("take-over", help="Another has published to a topic's archive: make it this cluster's own.")(
+        take_over
+    )
     app.add_typer(archive, name="archive")
 
 
@@ -79,7 +89,7 @@ def status(
         found = run_async(bucket_status(bucket_settings(bucket, s3_endpoint), topics or ()))
         held_by = run_async(bucket_pins(bucket_settings(bucket, s3_endpoint), topics or ()))
     held_by = [each for each in held_by if not topics or each["topic"] in topics]
-    fails = not state["works"] or any(each["last_failure"] or each["held"] for each in found)
+    fails = not state["works"] or any(each["last_failure"] or each["held"] or each["stopped"] for each in found)
     if json:
         output.print_json(
             [{**each, "pins": [pin for pin in held_by if pin["topic"] == each["topic"]]} for each in found]
@@ -116,7 +126,9 @@ def _show_status(found: Sequence[dict[str, Any]], state: dict[str, Any], held_by
         output.note(f"the bucket does not work: {state['failure']}")
     for each in found:
         name = f"{each['topic']}-{each['partition']}"
-        if each["last_failure"]:
+        if each["stopped"]:
+            output.note(f"{name}: the archive is stopped: {each['stopped']}")
+        elif each["last_failure"]:
             since = f" since {show_time(each['failing_since'])}" if each["failing_since"] else ""
             output.note(f"{name}: archiving fails{since}: {each['last_failure']}")
         elif each["recovered"] and each["recovered"] > time.time() * 1000 - RECENT_MS:
@@ -230,7 +242,7 @@ async def _bucket_verification(settings: "Settings", topics: Sequence[str]) -> A
     from offloader.verify import verify as verify_bucket
 
     async with opened(settings) as store:
-        events = verify_bucket(store, await find_archived(store, topics))
+        events = verify_bucket(store, await find_archived(store, topics), all_topics=not topics)
         async for line in verification_lines(await anext(events, None), events):
             yield line.model_dump()
 
@@ -300,7 +312,7 @@ async def _bucket_garbage(settings: "Settings", topics: Sequence[str], *, delete
     async with opened(settings) as store:
         lives: dict[tuple[str, int], list[Any]] = {}
         for topic in await find_archived(store, topics):
-            for layout in topic.layouts:
+            for layout in (*topic.layouts, *topic.bare):
                 lives.setdefault((topic.name, layout.partition), []).append(layout)
         with output.progress("look for garbage", len(lives)) as advance:
             for layouts in lives.values():

@@ -21,6 +21,7 @@ from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.objects.memory import MemoryStore
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.objects.store import Buffer
+from tests.golden.manifest import make as golden
 
 LAYOUT = PartitionLayout("orders", UUID("0b0e9d6c-6a5f-4d9c-9f70-2c8f6f0a1b2c"), 3)
 
@@ -161,7 +162,10 @@ async def test_a_deposed_leader_changes_nothing_and_learns_of_it(store: Retrying
     old = await take_over(store, 4)
     await old.append([segment(0, 10)], 101)
     new = await take_over(store, 5)
-    await old.append([segment(10, 20)], 102)
+    with pytest.raises(ManifestFenced):
+        await old.append([segment(10, 20)], 102)
+    # It looked before its successor came, and publishes after.
+    await old._publish(dataclasses.replace(old.current, tail=(*old.current.tail, segment(10, 20))), 102, looked=True)
     assert not await old.still_newest()
     assert (await newest(store)) == new.current
     assert (await newest(store)).end_offset == 10
@@ -322,7 +326,8 @@ async def test_what_a_deposed_leader_publishes_at_the_last_moment_is_taken_over(
     late = run(deposed.current.end_offset, deposed.current.end_offset + 10, 10)
 
     async def publish() -> None:
-        await deposed.append(late, now_ms=2)
+        changed = dataclasses.replace(deposed.current, tail=(*deposed.current.tail, *late))
+        await deposed._publish(changed, 2, looked=True)
         assert await deposed.still_newest()
 
     inner.before_next = publish
@@ -331,6 +336,16 @@ async def test_what_a_deposed_leader_publishes_at_the_last_moment_is_taken_over(
     assert (await newest(store)) == successor.current
     assert successor.current.version == Version(2, 1)
     assert not await deposed.still_newest()
-    await deposed.append(run(late[-1].end_offset, late[-1].end_offset + 5, 5), now_ms=3)
+    later = run(late[-1].end_offset, late[-1].end_offset + 5, 5)
+    await deposed._publish(dataclasses.replace(deposed.current, tail=(*deposed.current.tail, *later)), 3, looked=True)
     again = await take_over(store, 2)
     assert again.current.tail == successor.current.tail, "what comes later is nobody's"
+
+
+def test_stored_manifests_stay_readable() -> None:
+    """What 0.1.0 published has no owner; what is written today is as it was when it was stored."""
+    plain, page = golden.plain()
+    assert read_snapshot((golden.HERE / "without-owner.manifest").read_bytes(), "golden") == plain
+    assert read_page((golden.HERE / "closed.page").read_bytes(), "golden") == read_page(page, "golden")
+    assert read_snapshot((golden.HERE / "with-owner.manifest").read_bytes(), "golden") == golden.owned()
+    assert plain.owner is None and plain.lost == ()

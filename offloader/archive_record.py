@@ -1,0 +1,140 @@
+"""What cluster metadata says of one partition's archive, as its leader reads and writes it.
+
+How far it reaches, which is what followers may drop; what is being uploaded; which manifest was published last, and by
+whom; whether it is stopped. Every write is a compare-and-swap, and a leader that was deposed writes nothing: its
+successor is known here, by epoch and token, before it publishes (`offloader.trust`).
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+from cold_tier.errors import ManifestFenced
+from cold_tier.layout import PartitionLayout
+from cold_tier.manifest.model import Snapshot
+from hot_tier.cluster.model import (
+    Archived,
+    ManifestMark,
+    Stopped,
+    Writer,
+    archived_key,
+    decode_archived,
+    decode_partition,
+    encode,
+    partition_key,
+)
+from hot_tier.cluster.store import ABSENT, Compare, MetadataStore, Put, Revision
+from hot_tier.ids import LeaderEpoch, Offset
+
+_MOST_WRITERS = 64
+"""Tokens of leaders that never came to publish; each costs a start that failed with the bucket at hand."""
+
+
+class ArchiveRecord:
+    def __init__(self, metadata: MetadataStore, layout: PartitionLayout, writer: Writer) -> None:
+        self._metadata = metadata
+        self._layout = layout
+        self._key = archived_key(layout.topic_id, layout.partition)
+        self._writer = writer
+
+    async def read(self) -> tuple[Archived | None, Revision]:
+        known = await self._metadata.get(self._key)
+        if known is None:
+            return None, ABSENT
+        return decode_archived(self._key, known.value), known.revision
+
+    async def announce(self, found: Snapshot | None, expected: Revision) -> None:
+        """We go on from `found`: from here on our token is known, and the archive is not stopped.
+
+        ManifestFenced where somebody has written since `expected`.
+        """
+        known, revision = await self.read()
+        if revision != expected:
+            raise ManifestFenced("what metadata says of this archive changed meanwhile", where=self._key)
+        before = known or nothing_archived(LeaderEpoch(self._writer.leader_epoch))
+        self._check(before)
+        writers = tuple(each for each in before.writers if each != self._writer)[-_MOST_WRITERS:]
+        mark = None if found is None else mark_of(found)
+        if not await self._put(
+            before._replace(manifest=mark, writers=(*writers, self._writer), stopped=None), revision
+        ):
+            raise ManifestFenced("what metadata says of this archive changed meanwhile", where=self._key)
+
+    async def admit(self) -> None:
+        """Our token is known from here on; all else stays, also that the archive is stopped."""
+        await self._change(lambda before: before._replace(writers=(*before.writers[-_MOST_WRITERS:], self._writer)))
+
+    async def adopt(self, found: Snapshot, expected: Revision) -> bool:
+        """On purpose: `found` is ours, whoever published it; what he publishes later is not.
+
+        Whether this began a new leader epoch, since only one above his can publish.
+        """
+        leader_epoch = LeaderEpoch(self._writer.leader_epoch)
+        compares, writes = [Compare(self._key, expected)], [Put(self._key, encode(adopted(found, leader_epoch)))]
+        raised = found.version.leader_epoch > leader_epoch
+        if raised:
+            key = partition_key(self._layout.topic_id, self._layout.partition)
+            known = await self._metadata.get(key)
+            state = None if known is None else decode_partition(key, known.value, known.revision)
+            if known is None or state is None or state.leader_epoch != leader_epoch:
+                raise ManifestFenced("another leader epoch has begun", where=key)
+            next_epoch = LeaderEpoch(found.version.leader_epoch + 1)
+            compares.append(Compare(key, known.revision))
+            writes.append(Put(key, encode(dataclasses.replace(state, leader_epoch=next_epoch))))
+        if await self._metadata.transact(compares, writes) is None:
+            raise ManifestFenced("what metadata says of this archive changed meanwhile", where=self._key)
+        return raised
+
+    async def resume(self) -> None:
+        """It is not stopped any more; what comes next is judged anew."""
+        await self._change(lambda before: before._replace(stopped=None))
+
+    async def published(self, snapshot: Snapshot, uploading: str | None) -> None:
+        """This is the newest manifest, and ours."""
+
+        def change(before: Archived) -> Archived:
+            return Archived(
+                snapshot.end_offset,
+                snapshot.log_start_offset,
+                LeaderEpoch(self._writer.leader_epoch),
+                uploading,
+                mark_of(snapshot),
+                (self._writer,),
+            )
+
+        await self._change(change)
+
+    async def stop(self, stopped: Stopped) -> None:
+        await self._change(lambda before: before._replace(stopped=stopped))
+
+    async def _change(self, change: Callable[[Archived], Archived]) -> None:
+        while True:
+            known, revision = await self.read()
+            before = known or nothing_archived(LeaderEpoch(self._writer.leader_epoch))
+            self._check(before)
+            after = change(before)
+            if after == known or await self._put(after, revision):
+                return
+
+    async def _put(self, value: Archived, revision: Revision) -> bool:
+        written = await self._metadata.transact([Compare(self._key, revision)], [Put(self._key, encode(value))])
+        return written is not None
+
+    def _check(self, known: Archived) -> None:
+        newest = max([known.leader_epoch, *(each.leader_epoch for each in known.writers)])
+        if newest > self._writer.leader_epoch:
+            raise ManifestFenced("a newer leader has recorded its archive", where=self._key)
+
+
+def mark_of(snapshot: Snapshot) -> ManifestMark:
+    return ManifestMark(snapshot.version.leader_epoch, snapshot.version.sequence, snapshot.nonce)
+
+
+def adopted(snapshot: Snapshot, leader_epoch: LeaderEpoch) -> Archived:
+    """On purpose: this manifest is the one to go on from, whoever published it; what he publishes later is not."""
+    return Archived(
+        snapshot.end_offset, snapshot.log_start_offset, leader_epoch, None, mark_of(snapshot), (Writer(-1, ""),)
+    )
+
+
+def nothing_archived(leader_epoch: LeaderEpoch) -> Archived:
+    return Archived(Offset(0), Offset(0), leader_epoch)

@@ -14,6 +14,7 @@ from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.open import metadata_store
 from hot_tier.cluster.producer_ids import ProducerIds
+from hot_tier.cluster.standalone import name_cluster
 from hot_tier.ids import NodeId
 from hot_tier.log.manager import LogManager
 from offloader.restore import Restorer, restore_all
@@ -35,6 +36,8 @@ async def restore_offline(
         store = metadata_store(settings.cluster.metadata, settings.etcd, data_dir)
         await store.open()
         parts.push_async_callback(store.close)
+        if settings.cluster.alone:
+            await name_cluster(store)
         image = ClusterImage(store)
         await image.open()
         parts.push_async_callback(image.close)

@@ -73,9 +73,7 @@ async def take_over(
 
     A deleted topic is remembered while its records are `on_disk`: a stop may have come before they went.
     """
-    await store.transact(
-        [Compare(model.CLUSTER_KEY, ABSENT)], [Put(model.CLUSTER_KEY, model.encode({"id": new_cluster_id()}))]
-    )
+    await name_cluster(store)
     writes: list[Put | Delete] = [
         Put(model.CONTROLLER_KEY, model.encode({"node": broker.id})),
         Put(model.broker_key(broker.id), model.encode(broker)),
@@ -92,6 +90,13 @@ async def take_over(
         if topic.deleted_ms < oldest and topic.id not in on_disk:
             writes.append(Delete(item.key))
     return await _write_all(store, writes)
+
+
+async def name_cluster(store: MetadataStore) -> None:
+    """Unless it has a name."""
+    await store.transact(
+        [Compare(model.CLUSTER_KEY, ABSENT)], [Put(model.CLUSTER_KEY, model.encode({"id": new_cluster_id()}))]
+    )
 
 
 async def _write_all(store: MetadataStore, writes: Sequence[Put | Delete]) -> Revision:

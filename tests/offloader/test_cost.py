@@ -68,7 +68,7 @@ def test_nothing_archived_costs_nothing_but_listing() -> None:
     found = estimate(TopicFacts(1, 0, 0, 0, 0, 0, 7 * DAY, -2), PRICES)
     assert found.without_archive == 0
     assert [line.cost for line in found.bucket[:4]] == [0, 0, 0, 0]
-    assert found.bucket[4].amount == pytest.approx(6 * 730 / 1000)
+    assert found.bucket[4].amount == pytest.approx(7 * 730 / 1000)
 
 
 def test_prices_are_settings() -> None:

@@ -78,20 +78,6 @@ async def test_no_new_archive_is_begun_where_one_should_be(harm: str, tmp_path: 
         assert node.partition.log.local_log_start_offset == local
 
 
-async def test_an_empty_bucket_is_filled_from_a_log_that_is_all_there(tmp_path: Path) -> None:
-    async with archived_node(str(tmp_path), config=KEEPING) as node:
-        without_worker(node, tmp_path)
-        await node.produce(60)
-        await node.settle()
-    shutil.rmtree(tmp_path / "bucket")
-    async with archived_node(str(tmp_path), config=KEEPING) as node:
-        without_worker(node, tmp_path)
-        await node.produce(5)
-        await node.settle()
-        end = node.catalog.get(node.layout).snapshot.end_offset
-        assert [record.offset for record in await node.read_cold(0, end)] == list(range(end))
-
-
 @pytest.mark.parametrize("count", [20, 200])
 async def test_a_log_that_began_anew_is_not_taken_for_the_archived_one(count: int, tmp_path: Path) -> None:
     """The disk was lost and the topic written to again: fewer offsets than the archive has, or more."""

@@ -16,22 +16,25 @@ from benchmarks.client import load
 from benchmarks.peer.jars import CACHE, PeerUnavailable, jars_dir, java
 from benchmarks.plan import full_plan, quick_plan
 from benchmarks.process import BrokerFailed
-from benchmarks.report import print_table, write_docs, write_plot
+from benchmarks.report import BEGIN, print_table, readme_block, replace_block, write_docs, write_plot
 from benchmarks.results import Results
 from benchmarks.run import carry_out
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 DOCS = HERE.parent / "docs" / "PERFORMANCE.md"
+README = HERE.parent / "README.md"
 NEEDED_BYTES = 8 << 30
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a first look in under three minutes")
-    parser.add_argument("--write-docs", action="store_true", help="put the figures into docs/PERFORMANCE.md")
+    parser.add_argument("--write-docs", action="store_true", help="put the figures of a full run into docs and README")
     parser.add_argument("--from", dest="given", type=Path, help="show the results of an earlier run instead")
     choice = parser.parse_args()
+    if choice.quick and choice.write_docs:
+        parser.error("a quick run is too noisy for the docs: leave out --quick")
     console = Console() if sys.stdout.isatty() else Console(width=120)
     if choice.given:
         results = Results.read(choice.given)
@@ -44,7 +47,8 @@ def main() -> int:
     print_table(results, console)
     if choice.write_docs:
         write_docs(results, DOCS)
-        console.print(f"figures in {DOCS}")
+        replace_block(README, BEGIN, readme_block(results))
+        console.print(f"figures in {DOCS} and {README}")
     return 0
 
 

@@ -74,7 +74,7 @@ def full_plan() -> Plan:
         latency_seconds=8,
         latency_rate=2000,
         starts=3,
-        warm_up_seconds=3.0,
+        warm_up_seconds=20.0,
     )
 
 

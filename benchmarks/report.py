@@ -1,4 +1,4 @@
-"""Results for people: a table, a plot, and the block of figures in docs/PERFORMANCE.md."""
+"""Results for people: a table, a plot, and the blocks of figures in docs/PERFORMANCE.md and the README."""
 
 from pathlib import Path
 
@@ -142,6 +142,43 @@ def markdown_block(results: Results) -> str:
 
 def write_docs(results: Results, page: Path, begin: str = BEGIN) -> None:
     replace_block(page, begin, markdown_block(results))
+
+
+IN_SHORT = (
+    ("produce", "MB/s", "produce, as Kafka does by default: the ack does not wait for the disk"),
+    ("produce, synced", "MB/s", "produce, both sync before the ack"),
+    ("consume", "MB/s", "consume"),
+    ("latency", "p99 ms", "latency from producer to consumer, p99"),
+    ("latency, synced", "p99 ms", "the same, both sync before the ack"),
+    ("produce", "broker CPU s/GB", "CPU of the broker per GB produced"),
+    ("consume", "broker CPU s/GB", "CPU of the broker per GB consumed"),
+    ("memory", "MB RSS", "memory of the broker"),
+)
+"""The README's lines: group, unit, and what they are called there."""
+
+
+def readme_block(results: Results) -> str:
+    """The lowest and the highest ratio of each kind of job."""
+    bound = client_bound(results)
+    lines = [
+        f"Beside Apache Kafka {results.versions['kafka']} on the same {results.machine['cores']} cores, same client, "
+        f"same settings; lowest to highest of all jobs of a full run, above 1 tierlog is better:",
+        "",
+        "| | times as good as Kafka |",
+        "|---|---|",
+    ]
+    for group, unit, name in IN_SHORT:
+        ratios = sorted(row.ratio for row in results.rows if (row.group, row.unit) == (group, unit))
+        if ratios:
+            span = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+            lines.append(f"| {name} | {span} |")
+    if bound:
+        jobs = len({(row.group, row.job) for row in results.rows if row.unit == "client cores"})
+        lines += [
+            "",
+            f"In {len(bound)} of {jobs} jobs the client, on the same cores, was the limit and not the broker.",
+        ]
+    return "\n".join(lines)
 
 
 def replace_block(page: Path, begin: str, text: str) -> None:

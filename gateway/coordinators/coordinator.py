@@ -15,6 +15,7 @@ import structlog
 
 from gateway.coordinators.errors import (
     CoordinatorLoading,
+    GroupFull,
     GroupNotEmpty,
     GroupNotFound,
     NotCoordinator,
@@ -49,6 +50,7 @@ from hot_tier.replication.table import PartitionTable
 
 MAX_METADATA_BYTES: Final = 4 << 20
 """Of one member, over all the protocols it supports."""
+MAX_PROTOCOLS: Final = 100
 
 _log = structlog.get_logger()
 
@@ -294,7 +296,13 @@ class GroupCoordinator:
     async def _shard_to_change(self, group_id: str, *, may_be_empty: bool = False) -> Shard:
         check_group_id(group_id, may_be_empty=may_be_empty)
         await self.shards.require_topic()
-        return self.shards.find_ready(group_id)
+        shard = self.shards.find_ready(group_id)
+        limit = self._settings.max_groups
+        if group_id not in shard.groups and sum(len(each.groups) for each in self.shards) >= limit:
+            raise GroupFull(
+                f"there are {limit} groups already", where=group_id, hint="delete groups, or raise groups.max_groups"
+            )
+        return shard
 
     def _find(self, group_id: str) -> GroupEntry | None:
         if self._image.find_topic(OFFSETS_TOPIC) is None:
@@ -348,6 +356,8 @@ class GroupCoordinator:
 
 def _check_fits(request: JoinRequest) -> None:
     """What a member brings is kept and written: no name longer than a record can hold, no metadata without end."""
+    if len(request.protocols) > MAX_PROTOCOLS:
+        raise InvalidRequest(f"a member with {len(request.protocols)} protocols", hint=f"at most {MAX_PROTOCOLS}")
     names = [request.instance_id or "", request.protocol_type, *(name for name, _ in request.protocols)]
     longest = max(len(name.encode()) for name in names)
     if longest > LONGEST_STRING_BYTES:

@@ -53,7 +53,7 @@ class GroupNotEmpty(GroupError):
 
 
 class GroupFull(GroupError):
-    """`group.max.size` members already."""
+    """No room for more: members of the group, bytes of what they bring, or groups."""
 
 
 class InconsistentProtocol(GroupError):

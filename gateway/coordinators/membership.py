@@ -12,12 +12,15 @@ from itertools import count
 from typing import Any, Final
 from uuid import uuid4
 
+from gateway.budget import Budget
 from gateway.coordinators.deadlines import Deadlines
-from gateway.coordinators.errors import CoordinatorNotAvailable, GroupError, NotCoordinator
+from gateway.coordinators.errors import CoordinatorNotAvailable, GroupError, GroupFull, NotCoordinator
 from gateway.coordinators.groups.group import Group
 from gateway.coordinators.groups.messages import (
+    NO_MEMBER,
     ClearTimer,
     GroupLimits,
+    Held,
     JoinAnswer,
     JoinRequest,
     Persist,
@@ -35,6 +38,8 @@ from gateway.coordinators.settings import GroupSettings
 from gateway.coordinators.shard import GroupEntry
 from hot_tier.errors import NotLeader, TierlogError
 
+GROUP_SHARE: Final = 4
+"""One group may take a quarter of the memory for members."""
 _MEMBER_NAME_CHARACTERS: Final = 249
 
 
@@ -45,7 +50,9 @@ class Membership:
             max_session_timeout_ms=settings.max_session_timeout_ms,
             initial_rebalance_delay_ms=settings.initial_rebalance_delay_ms,
             max_size=settings.max_size,
+            max_bytes=settings.max_bytes // GROUP_SHARE,
         )
+        self.budget = Budget("members of groups", settings.max_bytes)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._deadlines: Deadlines[tuple[GroupEntry, Timer]] = Deadlines()
@@ -59,6 +66,10 @@ class Membership:
         return int(self._loop.time() * 1000)
 
     async def join(self, entry: GroupEntry, request: JoinRequest) -> JoinAnswer:
+        more_bytes = request.size_bytes - entry.group.held_by(request.member_id)
+        if more_bytes > 0 and not self.budget.has_room(request.client_host, more_bytes):
+            self.carry_out(entry)
+            return JoinAnswer(NO_MEMBER, GroupFull)
         ticket, waiting = self._ticket()
         entry.group.join(request, ticket, self.now_ms())
         self.carry_out(entry)
@@ -88,6 +99,8 @@ class Membership:
                     waiting = self._waiting.pop(ticket)
                     if not waiting.done():
                         waiting.set_result(answer)
+                case Held(address, more_bytes):
+                    self.budget.hold(address, more_bytes)
                 case Persist():
                     self._persist(entry, effect)
         entry.shard.drop_if_vacant(entry)

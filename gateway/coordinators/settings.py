@@ -26,6 +26,14 @@ class GroupSettings:
         },
     )
     max_size: int = field(default=50_000, metadata={"doc": "Most members one group may have."})
+    max_groups: int = field(default=50_000, metadata={"doc": "Most groups that this broker coordinates."})
+    max_bytes: int = field(
+        default=256 * 1024 * 1024,
+        metadata={
+            "doc": "Memory for the members of all groups: ids, metadata, assignments. The members from one address "
+            "may take half of it, those of one group a quarter; who finds no room is told that the group is full."
+        },
+    )
     offsets_topic_partitions: int = field(
         default=50, metadata={"doc": "Partitions of `__consumer_offsets`; used once, when it is created."}
     )
@@ -56,6 +64,8 @@ class GroupSettings:
             )
         for name in (
             "max_size",
+            "max_groups",
+            "max_bytes",
             "offsets_topic_partitions",
             "offsets_topic_replication_factor",
             "offsets_topic_segment_bytes",

@@ -31,10 +31,12 @@ from gateway.coordinators.errors import (
 from gateway.coordinators.groups.member import Member
 from gateway.coordinators.groups.messages import (
     NO_MEMBER,
+    PENDING_BYTES,
     ClearTimer,
     Effect,
     GroupLimits,
     GroupSnapshot,
+    Held,
     JoinAnswer,
     JoinRequest,
     LeavingMember,
@@ -74,6 +76,8 @@ class Group:
         self.protocol_name: str | None = None
         self.leader: str | None = None
         self.roster = Roster()
+        self.held_bytes = 0
+        """Of all members."""
         self._limits = limits
         self._initial_wait_left_ms: int | None = None
         """How much longer newcomers may prolong the initial delay; None when none runs."""
@@ -99,6 +103,7 @@ class Group:
             for each in snapshot.members:
                 member = Member.restored(each, snapshot.protocol_name or "")
                 group.roster.add(member)
+                group._hold(member)
                 group._restart_session(member, now_ms)
             if len(group.roster) > limits.max_size:
                 group._rebalance(now_ms)
@@ -142,8 +147,10 @@ class Group:
         elif predecessor is not None:
             self._replace_static(roster[predecessor], request, ticket, now_ms)
         elif newcomer and instance_id is None and request.must_know_id:
-            roster.pending.add(request.fresh_id)
-            self._set_timer(Timer(TimerKind.PENDING, request.fresh_id), now_ms + request.session_timeout_ms)
+            roster.pending[request.fresh_id] = request.client_host
+            self._effects.append(Held(request.client_host, PENDING_BYTES))
+            wait_ms = min(request.session_timeout_ms, NEW_MEMBER_TIMEOUT_MS)
+            self._set_timer(Timer(TimerKind.PENDING, request.fresh_id), now_ms + wait_ms)
             self._reply(ticket, JoinAnswer(request.fresh_id, MemberIdRequired))
         elif newcomer:
             self._add(Member.joining(request.fresh_id, request), request, ticket, now_ms)
@@ -163,6 +170,8 @@ class Group:
         if self.state is State.DEAD:
             return CoordinatorNotAvailable
         if not self._has_room_for(request.member_id):
+            return GroupFull
+        if self.held_bytes + request.size_bytes - self.held_by(request.member_id) > limits.max_bytes:
             return GroupFull
         if not request.protocol_type or not self.roster.supports_any(request.protocols):
             return InconsistentProtocol
@@ -190,6 +199,7 @@ class Group:
             self.protocol_type = request.protocol_type
             self.leader = member.id
         self.roster.add(member)
+        self._hold(member)
         self.roster.wait_for_join(member, ticket)
         self._newcomer_in_delay = True
         self._restart_session(member, now_ms)
@@ -243,6 +253,7 @@ class Group:
         member.client_id, member.client_host = request.client_id, request.client_host
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        self._hold(member)
         self.roster.wait_for_join(member, ticket)
 
     # From one generation to the next
@@ -350,6 +361,7 @@ class Group:
             if failure is None:
                 for member in self.roster:
                     member.assignment = assignments[member.id]
+                    self._hold(member)
                 self._move(Trigger.ASSIGNED)
             for member in self.roster:
                 if self._answer_sync(member, self._assigned(member) if failure is None else SyncAnswer(failure)):
@@ -411,7 +423,7 @@ class Group:
                 self._remove(silent)
             self._after_removal(now_ms)
         elif kind is TimerKind.PENDING and member_id in roster.pending:
-            roster.pending.remove(member_id)
+            self._drop_pending(member_id)
             self._form_if_all_joined(now_ms)
         elif kind is TimerKind.SESSION and member_id in roster and not roster[member_id].outlives_its_session:
             self._remove(roster[member_id])
@@ -461,13 +473,31 @@ class Group:
     def _drop(self, member: Member) -> None:
         self._clear_timer(Timer(TimerKind.SESSION, member.id))
         self.roster.remove(member)
+        self._count(member.held_for, -member.held_bytes)
         self._not_synced.discard(member.id)
         if self.leader == member.id:
             self.leader = next((each.id for each in self.roster), None)
 
+    def held_by(self, member_id: str) -> int:
+        return self.roster[member_id].held_bytes if member_id in self.roster else 0
+
+    def _hold(self, member: Member) -> None:
+        """Count what the member takes now, for the address it joined from last."""
+        self._count(member.held_for, -member.held_bytes)
+        member.held_bytes, member.held_for = member.size_bytes, member.client_host
+        self._count(member.held_for, member.held_bytes)
+
+    def _count(self, address: str, more_bytes: int) -> None:
+        if more_bytes:
+            self.held_bytes += more_bytes
+            self._effects.append(Held(address, more_bytes))
+
     def _forget_pending(self, member_id: str) -> None:
-        self.roster.pending.remove(member_id)
+        self._drop_pending(member_id)
         self._clear_timer(Timer(TimerKind.PENDING, member_id))
+
+    def _drop_pending(self, member_id: str) -> None:
+        self._effects.append(Held(self.roster.pending.pop(member_id), -PENDING_BYTES))
 
     def _end_sync_phase(self) -> None:
         if self._not_synced:

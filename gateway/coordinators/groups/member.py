@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gateway.coordinators.groups.messages import (
+    MEMBER_BYTES,
     JoinRequest,
     MemberMetadata,
     MemberSnapshot,
@@ -23,6 +24,9 @@ class Member:
     assignment: bytes = b""
     is_new: bool = False
     """Has not been in any generation yet, so it does not know its id for sure and cannot send heartbeats."""
+    held_bytes: int = 0
+    """As counted last, and for which address."""
+    held_for: str = ""
     join_ticket: Ticket | None = None
     sync_ticket: Ticket | None = None
 
@@ -56,6 +60,11 @@ class Member:
     def outlives_its_session(self) -> bool:
         """A client that waits for our answer cannot send heartbeats; only a newcomer may be given up meanwhile."""
         return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
+
+    @property
+    def size_bytes(self) -> int:
+        protocols = sum(len(name) + len(metadata) for name, metadata in self.protocols)
+        return MEMBER_BYTES + len(self.id) + protocols + len(self.assignment)
 
     def metadata_for(self, protocol_name: str) -> bytes:
         return next(metadata for name, metadata in self.protocols if name == protocol_name)

@@ -15,6 +15,10 @@ Ticket = NewType("Ticket", int)
 
 NO_GENERATION = -1
 NO_MEMBER = ""
+MEMBER_BYTES = 2048
+"""A member without metadata: it and its timers."""
+PENDING_BYTES = 1024
+"""An id that was handed out, and its timer."""
 
 
 class Protocol(NamedTuple):
@@ -30,6 +34,8 @@ class GroupLimits:
     max_session_timeout_ms: int
     initial_rebalance_delay_ms: int
     max_size: int
+    max_bytes: int
+    """Of all members together: their ids, metadata and assignments."""
 
 
 # Requests
@@ -52,6 +58,11 @@ class JoinRequest:
     """A dynamic newcomer is sent away with an id first (JoinGroup 4 and up)."""
     can_skip_assignment: bool = True
     """The client understands `skip_assignment` (JoinGroup 9 and up)."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What keeping such a member takes."""
+        return MEMBER_BYTES + len(self.fresh_id) + sum(len(name) + len(data) for name, data in self.protocols)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,4 +176,11 @@ class ClearTimer(NamedTuple):
     timer: Timer
 
 
-Effect = Reply | Persist | SetTimer | ClearTimer
+class Held(NamedTuple):
+    """So much more memory is held for a member that joined from this address; less, where it is negative."""
+
+    address: str
+    more_bytes: int
+
+
+Effect = Reply | Persist | SetTimer | ClearTimer | Held

@@ -16,8 +16,8 @@ from gateway.coordinators.groups.messages import Protocol, Ticket
 
 class Roster:
     def __init__(self) -> None:
-        self.pending: set[str] = set()
-        """Ids handed out with MemberIdRequired that have not joined yet."""
+        self.pending: dict[str, str] = {}
+        """Ids handed out with MemberIdRequired that have not joined yet, and the address of each."""
         self.waiting = 0
         self._members: dict[str, Member] = {}
         self._instances: dict[str, str] = {}

@@ -1,6 +1,7 @@
 """A group machine with a clock that the test turns, timers that fire when due, and writes that the test commits."""
 
 import itertools
+from collections import Counter
 from dataclasses import dataclass, field
 
 from gateway.coordinators.groups.group import Group, Refusal
@@ -8,6 +9,7 @@ from gateway.coordinators.groups.messages import (
     ClearTimer,
     GroupLimits,
     GroupSnapshot,
+    Held,
     JoinAnswer,
     JoinRequest,
     LeavingMember,
@@ -27,6 +29,7 @@ LIMITS = GroupLimits(
     max_session_timeout_ms=60_000,
     initial_rebalance_delay_ms=0,
     max_size=100,
+    max_bytes=1 << 20,
 )
 RANGE = (Protocol("range", b"topics"),)
 
@@ -41,6 +44,8 @@ class Simulation:
     timers: dict[Timer, int] = field(default_factory=dict)
     unwritten: list[Persist] = field(default_factory=list)
     written: list[GroupSnapshot] = field(default_factory=list)
+    held: Counter[str] = field(default_factory=Counter)
+    """Bytes by address."""
 
     def __post_init__(self) -> None:
         if self.group is None:
@@ -60,6 +65,8 @@ class Simulation:
                         self.timers[timer] = deadline_ms
                     case ClearTimer(timer):
                         self.timers.pop(timer, None)
+                    case Held(address, more_bytes):
+                        self.held[address] += more_bytes
                     case Persist():
                         self.unwritten.append(effect)
             if self.commits_at_once:

@@ -10,6 +10,7 @@ import uvloop
 from gateway.coordinators.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
+    GroupFull,
     GroupNotEmpty,
     GroupNotFound,
     GroupSubscribedToTopic,
@@ -228,6 +229,40 @@ async def test_what_a_member_brings_has_bounds(node, too_much):
     with pytest.raises(InvalidRequest):
         await node.join(**too_much)
     assert node.groups.list_groups() == []
+
+
+async def test_members_of_all_groups_are_bounded_and_an_address_has_its_share(directory):
+    """Joins whose clients go away at once: they are kept for the length of their session, so there are not too many."""
+    settings = dataclasses.replace(SETTINGS, max_bytes=1 << 20, initial_rebalance_delay_ms=0)
+    large = (Protocol("range", bytes(50_000)),)
+    async with coordinated(directory, settings) as node:
+        refused = 0
+        for number in range(40):
+            answer = await node.join(f"g{number}", protocols=large)
+            refused += answer.error is GroupFull
+        budget = node.groups.membership.budget
+        assert refused >= 25
+        assert budget.used <= budget.most_for_one
+        answer = await node.join("other", protocols=large, client_host="/10.0.0.1")
+        assert answer.error is None
+        for listed in node.groups.list_groups():
+            for member in node.groups.describe(listed.group_id).members:
+                node.groups.leave(listed.group_id, [LeavingMember(member.member_id)])
+        assert budget.used == 0
+
+
+async def test_the_number_of_groups_is_bounded(directory):
+    async with coordinated(directory, dataclasses.replace(SETTINGS, max_groups=3)) as node:
+        await node.admin.create_topic("t", 4)
+        for number in range(3):
+            await node.groups.commit_offsets(f"g{number}", {tp(0): (1, "")})
+        with pytest.raises(GroupFull, match="groups already"):
+            await node.groups.commit_offsets("g3", {tp(0): (1, "")})
+        with pytest.raises(GroupFull):
+            await node.join("g3")
+        await node.groups.commit_offsets("g0", {tp(0): (2, "")})
+        await node.groups.delete_group("g1")
+        await node.groups.commit_offsets("g3", {tp(0): (1, "")})
 
 
 async def test_the_longest_names_are_kept(node):

@@ -17,7 +17,7 @@ from gateway.coordinators.errors import (
     UnknownMember,
 )
 from gateway.coordinators.groups.group import NEW_MEMBER_TIMEOUT_MS, Group
-from gateway.coordinators.groups.messages import JoinAnswer, Protocol, SyncAnswer, Timer, TimerKind
+from gateway.coordinators.groups.messages import PENDING_BYTES, JoinAnswer, Protocol, SyncAnswer, Timer, TimerKind
 from gateway.coordinators.groups.states import State
 from tests.gateway.coordinators.simulation import LIMITS, RANGE, Simulation
 
@@ -64,7 +64,7 @@ def test_old_clients_join_without_the_detour(sim):
 def test_an_id_never_used_is_forgotten_after_its_session(sim):
     member_id = sim.id_for_newcomer(session_timeout_ms=5_000)
     sim.advance(4_999)
-    assert sim.group.roster.pending == {member_id} and not sim.group.is_vacant
+    assert sim.group.roster.pending.keys() == {member_id} and not sim.group.is_vacant
     sim.advance(1)
     assert not sim.group.roster.pending and sim.group.is_vacant
     assert sim.join(member_id).error is UnknownMember
@@ -653,6 +653,30 @@ def test_a_restored_group_that_is_too_large_sheds_the_last_to_rejoin():
     again.start_join(second)
     assert again.join(third).error is GroupFull
     assert again.group.generation == 2 and len(again.group.roster) == 2
+
+
+def test_what_members_bring_is_bounded_and_counted_by_address():
+    sim = Simulation(limits=dataclasses.replace(LIMITS, max_bytes=100_000))
+    large = (Protocol("range", bytes(40_000)),)
+    member_id = sim.id_for_newcomer(protocols=large)
+    assert sim.held == {"/127.0.0.1": PENDING_BYTES}
+    sim.start_join(member_id, protocols=large)
+    sim.start_join(version=3, protocols=large)
+    assert 80_000 < sim.group.held_bytes == sim.held["/127.0.0.1"] <= 100_000
+    assert sim.join(version=3, protocols=large).error is GroupFull
+    # Whoever is in it may come again with as much.
+    sim.advance(60_000)
+    assert sim.join(member_id, protocols=large).error is not GroupFull
+    sim.group.end(CoordinatorNotAvailable)
+    sim.settle()
+    assert sim.group.held_bytes == sim.held.total() == 0
+
+
+def test_an_id_is_not_kept_for_longer_than_a_newcomer():
+    sim = Simulation(limits=dataclasses.replace(LIMITS, max_session_timeout_ms=1_800_000))
+    sim.id_for_newcomer(session_timeout_ms=1_800_000)
+    sim.advance(NEW_MEMBER_TIMEOUT_MS)
+    assert not sim.group.roster.pending
 
 
 # Commits

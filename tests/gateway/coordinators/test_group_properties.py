@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gateway.coordinators.errors import CoordinatorNotAvailable, MemberIdRequired
 from gateway.coordinators.groups.group import Group
-from gateway.coordinators.groups.messages import JoinAnswer, Protocol, Ticket, Timer, TimerKind
+from gateway.coordinators.groups.messages import PENDING_BYTES, JoinAnswer, Protocol, Ticket, Timer, TimerKind
 from gateway.coordinators.groups.states import State
 from tests.gateway.coordinators.simulation import LIMITS, Simulation
 
@@ -232,7 +232,11 @@ class GroupOfClients(RuleBasedStateMachine):
             assert Timer(TimerKind.SESSION, member.id) in self.sim.timers or member.outlives_its_session
         for pending in group.roster.pending:
             assert Timer(TimerKind.PENDING, pending) in self.sim.timers
-        live_ids = {member.id for member in roster} | group.roster.pending
+        held = sum(member.held_bytes for member in roster)
+        assert group.held_bytes == held
+        assert self.sim.held.total() == held + PENDING_BYTES * len(group.roster.pending)
+        assert min(self.sim.held.values(), default=0) >= 0
+        live_ids = {member.id for member in roster} | group.roster.pending.keys()
         assert {timer.member_id for timer in self.sim.timers if timer.member_id} <= live_ids
 
     # Progress

@@ -72,8 +72,7 @@ from hot_tier.replication.table import PartitionTable
 from offloader.control import Control
 from offloader.new_replica import ArchivedStart
 from offloader.offloader import Offloader
-from tierlog.claims import address, bind, keep_files_private, lock_directory, reachable
-from tierlog.logging import configure_logging
+from tierlog.claims import address, bind, lock_directory, reachable
 from tierlog.memory import keep_freed_memory
 from tierlog.settings import Settings
 
@@ -88,8 +87,6 @@ PROBE_MS: Final = 3_000
 
 def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. What keeps the broker from starting is raised as a `TierlogError`."""
-    configure_logging(settings.broker.log_level, settings.broker.log_format)
-    keep_files_private()
     keep_freed_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings))

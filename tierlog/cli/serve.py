@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from hot_tier.errors import SettingsError
-from tierlog.cli import output
 from tierlog.cli.help import Command
 
 
@@ -78,8 +77,15 @@ def serve(
     flags += [Given(key, value, f"--set {key}") for key, value in map(_assignment, set_ or ())]
     settings = load_settings(config=config, environment=os.environ, flags=flags)
 
-    with output.after(4.0, "still loading: a first start compiles kernels for this processor"):
-        from tierlog.broker import run
+    from tierlog.claims import keep_files_private
+    from tierlog.kernel_cache import keep_kernels
+    from tierlog.logging import configure_logging
+
+    configure_logging(settings.broker.log_level, settings.broker.log_format)
+    keep_files_private()
+    keep_kernels(settings.log.data_dir)
+    # Loads the kernels, and compiles them where that has to be.
+    from tierlog.broker import run
 
     run(settings)
 

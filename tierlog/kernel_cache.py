@@ -1,0 +1,65 @@
+"""Where compiled kernels are kept, and a word to those who wait while they are compiled.
+
+The first start on a machine compiles the loops over records, for some 20 s. numba keeps the result beside the package,
+or in the user's cache where the package cannot be written. A service user without a home has neither: then the data
+directory is the place, which every broker can write.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from typing import Any, Final
+
+import structlog
+from numba.core import config
+from numba.core.event import Listener, register
+from numba.misc.appdirs import AppDirs
+
+import hot_tier
+
+VARIABLE: Final = "NUMBA_CACHE_DIR"
+FOLDER: Final = "kernels"
+
+log = structlog.get_logger()
+
+
+def keep_kernels(data_dir: str) -> None:
+    """To be called before kernels are loaded; child processes inherit the choice."""
+    package = os.path.join(os.path.dirname(hot_tier.__file__), "record", "__pycache__")
+    user = AppDirs(appname="numba", appauthor=False).user_cache_dir  # type: ignore[no-untyped-call]
+    if VARIABLE not in os.environ and not any_writable((package, user)):
+        os.environ[VARIABLE] = os.path.join(os.path.abspath(data_dir), FOLDER)
+        config.reload_config()  # type: ignore[no-untyped-call]
+    register("numba:compile", _Teller())  # type: ignore[no-untyped-call]
+
+
+def any_writable(directories: Iterable[str]) -> bool:
+    for directory in directories:
+        try:
+            os.makedirs(directory, exist_ok=True)
+            with tempfile.TemporaryFile(dir=directory):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+class _Teller(Listener):
+    """Tells of the first compilation, before it begins."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def on_start(self, event: Any) -> None:
+        if self._told:
+            return
+        self._told = True
+        kept = event.data["dispatcher"].stats.cache_path
+        log.info(
+            "compiling kernels for this processor, for some 20 s",
+            next_start="uses what is kept" if kept else f"compiles again: no directory can be written ({VARIABLE})",
+            kept_in=kept or "",
+        )
+
+    def on_end(self, event: Any) -> None:
+        pass

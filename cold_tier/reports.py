@@ -66,7 +66,7 @@ class ArchivedRange:
 
 @dataclass(frozen=True, slots=True)
 class HeldSegment:
-    """A local segment that archiving waits for, because it is not proven whole."""
+    """A local segment that is not archived because it is damaged, or stays because its archived copy is gone."""
 
     file: str
     base_offset: int
@@ -230,7 +230,7 @@ class PartitionFigures:
     archived_bytes: int
     failures: int
     held: bool
-    """A segment is not proven whole."""
+    """A segment is damaged, or its archived copy is gone."""
     stopped: bool
     """Its manifests went back, or another has published."""
     last_success_ms: int

@@ -77,7 +77,9 @@ class Control:
         return self.catalog.store
 
     def held(self) -> list[HeldSegment]:
-        return [archive.held.report() for archive in self.offloader if archive.held is not None]
+        return [
+            each.report() for archive in self.offloader for each in (archive.held, archive.kept) if each is not None
+        ]
 
     async def look(self) -> None:
         """Ask the bucket for something small; StoreError says why it does not answer."""
@@ -111,6 +113,7 @@ class Control:
             start = 0 if manifest is None else manifest.snapshot.log_start_offset
             return PartitionStatus(topic.name, topic.id, partition, enabled, start, None, archived)
         archive = self.offloader.archive_of(TopicPartition(topic.name, PartitionId(partition)))
+        held = None if archive is None else archive.held or archive.kept
         archived_end = Offset(0) if archived is None else Offset(archived.end_offset)
         return PartitionStatus(
             topic.name,
@@ -123,7 +126,7 @@ class Control:
             backlog_bytes(log.segments(), archived_end) if enabled else 0,
             0 if archive is None else archive.failures,
             archive.last_failure if archive is not None and archive.failures_in_a_row else "",
-            None if archive is None or archive.held is None else archive.held.report(),
+            None if held is None else held.report(),
             None if archive is None else archive.failing_since_ms,
             None if archive is None else archive.recovered_ms,
             "" if archive is None or archive.stopped is None else str(archive.stopped),
@@ -224,7 +227,7 @@ class Control:
                     archive.archived_segments,
                     archive.archived_bytes,
                     archive.failures,
-                    archive.held is not None,
+                    archive.held is not None or archive.kept is not None,
                     archive.stopped is not None,
                     archive.last_success_ms,
                 )

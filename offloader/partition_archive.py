@@ -7,7 +7,8 @@
 Nothing is decided before `open` has loaded and taken over the newest manifest under this leader epoch, and
 `offloader.trust` has found it to be the one to go on from. Whatever cannot be undone, a local segment or an object
 deleted, first asks the bucket whether the newest manifest is the very one published here last; if not, it is judged
-anew before anything else is done.
+anew before anything else is done. A local segment goes only if the objects that hold it are still there
+(`offloader.stored`).
 
 An upload that was named and never published, by a leader that is gone or an attempt that failed, is removed before the
 next one begins: whoever reads the Parquet files without their manifest would count its rows twice.
@@ -48,6 +49,7 @@ from offloader.held import Held, signature
 from offloader.plan import Expiry, NextSegment, backlog_bytes, local_drop_offset, next_to_archive
 from offloader.settings import OffloadSettings
 from offloader.source import REPLACE_IT
+from offloader.stored import stored_until
 from offloader.trust import FOR_GOOD, Local, Verdict, is_of, judge, stopped_error
 
 log = structlog.get_logger()
@@ -87,6 +89,8 @@ class PartitionArchive:
         self.held: Held | None = None
         """The segment that archiving waits for, because it is not proven whole."""
         self._file: tuple[int, ...] = ()
+        self.kept: Held | None = None
+        """The segment that stays on the local disk, past its time, because its archived copy is gone."""
         self.failing_since_ms: int | None = None
         self.recovered_ms: int | None = None
         self.pins: list[Pin] = []
@@ -331,11 +335,25 @@ class PartitionArchive:
     async def _drop_local(self, now_ms: int) -> None:
         partition_log = self.partition.log
         drop = local_drop_offset(partition_log.config, partition_log.segments(), self.writer.current, now_ms)
-        if drop is None:
+        if drop is None or (self.kept is not None and not self.kept.is_due(now_ms)):
             return
         await self.ensure_still_leading()
-        partition_log.drop_local_before(drop, now_ms)
+        until, wrong = await stored_until(self.store, self.manifest, partition_log.local_log_start_offset, drop)
+        partition_log.drop_local_before(until, now_ms)
         failpoints.reach("retention.local_dropped")
+        self._keep(wrong, now_ms)
+
+    def _keep(self, wrong: str, now_ms: int) -> None:
+        """The oldest local segment stays, if anything is wrong with its archived copy."""
+        if not wrong:
+            self.kept = None
+            return
+        info = self.partition.log.segments()[0]
+        why = f"{wrong}; the local copy {info.path} stays (put the object back from a copy of the bucket)"
+        if self.kept is None:
+            log.error("a local segment stays: its archived copy is gone", partition=str(self.partition.tp), why=why)
+        since_ms = now_ms if self.kept is None else self.kept.since_ms
+        self.kept = Held(info, why, since_ms, now_ms, signature(info.path))
 
     async def collect_removed(self, now_ms: int) -> int:
         """Delete objects that the manifest let go of longer ago than the grace period; how many."""

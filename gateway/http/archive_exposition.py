@@ -23,7 +23,7 @@ def collect(figures: ArchiveFigures, now_ms: int) -> Iterator[Metric]:
         "tierlog_archive_failures_total", "Attempts at archiving that failed.", labels=labels
     )
     held = GaugeMetricFamily(
-        "tierlog_archive_held", "1 while a local segment is damaged, and archiving waits for it.", labels=labels
+        "tierlog_archive_held", "1 while a local segment is damaged or its archived copy is gone.", labels=labels
     )
     stopped = GaugeMetricFamily(
         "tierlog_archive_stopped",

@@ -129,8 +129,8 @@ class PartitionArchiveDocument(Reply):
     last_failure: str = Field(description="Why archiving fails now; empty while it does not.")
     held: HeldSegmentDocument | None = Field(
         default=None,
-        description="A damaged local segment: neither it nor what follows is archived or deleted before a whole copy "
-        "is in its place.",
+        description="A local segment that is damaged, or whose archived copy is gone: neither it nor what follows is "
+        "archived or deleted before that is put right.",
     )
     failing_since: int | None = Field(default=None, description="Milliseconds since 1970; null while archiving works.")
     recovered: int | None = Field(

@@ -72,7 +72,7 @@ async def get_readiness(call: Call) -> web.StreamResponse:
 def _warnings(node: Node) -> list[str]:
     held = [] if node.archive is None else node.archive.held()
     stopped = [] if node.archive is None else node.archive.stopped()
-    warnings = [f"archiving waits for a damaged file: {each.why}" for each in held]
+    warnings = [f"an archive needs repair: {each.why}" for each in held]
     return (warnings + [f"an archive is stopped: {why}" for why in stopped])[:MOST_WARNINGS]
 
 

@@ -291,7 +291,7 @@ def test_a_damaged_local_file_is_told_of_and_archiving_goes_on_when_it_is_mended
         [warning] = client.get("/readyz")["warnings"]
     assert str(path_of) in warning
     ran = tierlog("archive", "status", "orders", server=service.url, code=1)
-    assert "waits for a damaged file" in ran.err and str(path_of) in ran.err
+    assert "needs repair" in ran.err and str(path_of) in ran.err
     [shown] = tierlog("archive", "status", "orders", "--json", server=service.url, code=1).json
     assert shown["held"]["file"] == str(path_of) and shown["backlog_bytes"] > 0
     path_of.write_bytes(good)

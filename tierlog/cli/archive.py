@@ -134,7 +134,7 @@ def _show_status(found: Sequence[dict[str, Any]], state: dict[str, Any], held_by
         elif each["recovered"] and each["recovered"] > time.time() * 1000 - RECENT_MS:
             output.note(f"{name}: archiving works again since {show_time(each['recovered'])}")
         if each["held"]:
-            output.note(f"{name}: archiving waits for a damaged file: {each['held']['why']}")
+            output.note(f"{name}: needs repair: {each['held']['why']}")
 
 
 def node_status(server: str, topics: Sequence[str]) -> Iterator[dict[str, Any]]:

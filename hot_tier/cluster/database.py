@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
+import orjson
 import structlog
 
 from hot_tier.cluster.store import ABSENT, Compare, Delete, Event, KeyValue, LeaseId, Put, Range, Revision
@@ -215,12 +216,17 @@ class Database:
         self._write_counter()
 
     def _upgrade(self) -> None:
-        """Version 1 has no checksums: what it holds is taken as it is, if it is of the right types."""
+        """Version 1 has no checksums: what it holds is taken as it is, if keys and values can be read at all."""
         rows = self._connection.execute("SELECT key, value, revision, lease FROM entries").fetchall()
         counter = self._connection.execute("SELECT revision FROM counter").fetchone()
         types = {tuple(map(type, (*row[:3], row[3] or 0))) for row in rows}
         if not types <= {(str, bytes, int, int)} or counter is None or type(counter[0]) is not int:
             raise self._damaged("a value is not of the type it should be")
+        for key, value, *_ in rows:
+            try:
+                orjson.loads(value)
+            except orjson.JSONDecodeError:
+                raise self._damaged(f"the value of {key!r} is not JSON") from None
         self._connection.execute("DROP TABLE entries")
         self._connection.execute("DROP TABLE counter")
         self.revision = Revision(counter[0])

@@ -134,7 +134,7 @@ def version_1(path: Path) -> None:
             CREATE INDEX entries_by_lease ON entries (lease) WHERE lease IS NOT NULL;
             CREATE TABLE counter (id INTEGER PRIMARY KEY CHECK (id = 0), revision INTEGER NOT NULL);
             INSERT INTO counter VALUES (0, 9);
-            INSERT INTO entries VALUES ('a', x'31', 4, NULL), ('b', x'32', 9, NULL), ('leased', x'', 5, 77);
+            INSERT INTO entries VALUES ('a', x'31', 4, NULL), ('b', x'32', 9, NULL), ('leased', x'7b7d', 5, 77);
             """
         )
     connection.close()
@@ -150,6 +150,16 @@ async def test_a_database_of_version_1_gets_checksums(tmp_path: Path) -> None:
         connection.execute("UPDATE entries SET value = x'33' WHERE key = 'b'")
     connection.close()
     assert await outcome(path, right) == "refused"
+
+
+async def test_a_value_of_version_1_that_is_no_json(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    version_1(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE entries SET value = x'7b7b' WHERE key = 'b'")
+    connection.close()
+    with pytest.raises(CorruptMetadata, match="the value of 'b' is not JSON"):
+        await contents(path)
 
 
 async def test_any_bit_of_a_database_of_version_1(tmp_path: Path) -> None:

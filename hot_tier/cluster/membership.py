@@ -29,7 +29,7 @@ from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.model import NO_LEASE, BrokerInfo, Identity, NodeRecord
 from hot_tier.cluster.probe import Answer, is_refused, knock
 from hot_tier.cluster.settings import ClusterSettings
-from hot_tier.cluster.standalone import new_cluster_id
+from hot_tier.cluster.standalone import name_cluster
 from hot_tier.cluster.store import ABSENT, Compare, LeaseId, MetadataStore, Put, Revision
 from hot_tier.cluster.swaps import Swap, newest, swap_states
 from hot_tier.errors import MetadataUnavailable, NodeIdTaken, TierlogError
@@ -96,9 +96,7 @@ class Membership:
 
     async def prepare(self, *, stopped_cleanly: bool) -> None:
         """NodeIdTaken, DataLost, or MetadataUnavailable: nothing was changed that another start would miss."""
-        await self._store.transact(
-            [Compare(model.CLUSTER_KEY, ABSENT)], [Put(model.CLUSTER_KEY, model.encode({"id": new_cluster_id()}))]
-        )
+        await name_cluster(self._store)
         await self._end_previous()
         found = await self._record()
         record = None if found is None else found[0]

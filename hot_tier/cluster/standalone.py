@@ -58,7 +58,7 @@ async def check_knows(store: MetadataStore, data_dir: str, on_disk: Mapping[Topi
             hint="put metadata.db back from a copy of this directory; or, to go on without these records, move their "
             f"directories out of {logs}",
         )
-    if await store.get(model.CLUSTER_KEY) is None:
+    if topics.revision == ABSENT:
         raise CorruptMetadata(
             "the metadata of this node is gone: a broker ran here before, and metadata.db is missing or empty",
             where=data_dir,

@@ -302,6 +302,15 @@ def test_a_damaged_local_file_is_told_of_and_archiving_goes_on_when_it_is_mended
     assert shown["held"] is None and shown["archived"]["rows"] == shown["archived"]["end_offset"] > 50
 
 
+def test_a_directory_is_served_after_a_restore_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    home = tmp_path / "home"
+    ran = tierlog("archive", "restore", "--bucket", f"file://{tmp_path}/bucket", "--data-dir", str(home))
+    assert "restored 0 of 0 topics" in ran.out
+    with ServeProcess(home) as service, Client(service.url) as client:
+        assert client.get(path("topics"))["topics"] == []
+
+
 def test_a_replay_to_a_topic_keeps_everything(run: Any, node: ServeProcess) -> None:
     make_topic(node, "copy")
     summary = run("replay", "source", "--to-topic", "copy", "--json").json

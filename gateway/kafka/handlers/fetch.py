@@ -2,7 +2,8 @@
 
 A fetch first locates (no I/O) what each partition has within the limits; when that is enough, or nothing is to be
 waited for, it takes the bytes and answers at once. Otherwise a `LongPoll` waits for one of its partitions to move, or
-for the time to be over, and then does the same. Only bytes that are not in memory cost a task.
+for the time to be over, and then does the same. Only bytes that are not in memory cost a task, and a fetch of more
+partitions than can be looked at in one step (`LargeFetch`).
 
 - The whole response stays within the request's `max_bytes`, each partition within its own; the first batch of the
   first partition that has one is given whole even beyond both, so that a large batch cannot stop a reader.
@@ -11,6 +12,7 @@ for the time to be over, and then does the same. Only bytes that are not in memo
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from time import perf_counter
 from typing import Final
 from uuid import UUID
 
@@ -18,7 +20,7 @@ from gateway.fetch.reader import Fetched, Isolation, Located
 from gateway.kafka.errors import InconsistentTopicId, error_code
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.handlers import replica_fetch
-from gateway.kafka.handlers.fetch_sessions import Plan, Wanted, news
+from gateway.kafka.handlers.fetch_sessions import MAX_PARTITIONS, Plan, Wanted, news
 from gateway.kafka.handlers.leadership import current_leader, diverging_epoch, nearer_replica
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.fetch import (
@@ -34,6 +36,10 @@ from hot_tier.errors import FencedLeaderEpoch, NotLeader, TierlogError
 from hot_tier.replication.readable import ReadablePartition
 
 NO_OFFSET: Final = -1
+MANY: Final = 1000
+"""Partitions that are looked at in one step."""
+PART: Final = 200
+RESTS: Final = 10
 COLD_WAIT_MS: Final = 500
 """As Kafka's `remote.fetch.max.wait.ms`."""
 FOLLOWERS_SINCE: Final = 11
@@ -52,9 +58,11 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
         return FetchResponse(error_code=plan.error, session_id=plan.session_id)
     max_bytes = context.buffers.answer_bytes(min(request.max_bytes, node.kafka.fetch_max_bytes))
     wait_ms = min(request.max_wait_ms, node.kafka.fetch_max_wait_ms)
+    min_bytes = min(request.min_bytes, max_bytes)
+    if len(plan.wanted) > MANY:
+        return LargeFetch(plan, context, request, max_bytes, wait_ms).answer(min_bytes)
     fetch = Fetch(plan, context, request, max_bytes, wait_ms)
     outcomes = fetch.locate()
-    min_bytes = min(request.min_bytes, max_bytes)
     if wait_ms <= 0 or not plan.wanted or fetch.enough(outcomes, min_bytes):
         return fetch.answer(outcomes)
     return LongPoll(fetch, outcomes, min_bytes, wait_ms).future
@@ -75,9 +83,9 @@ class Fetch:
         self._isolation = request.isolation_level
         self._wait_ms = wait_ms
 
-    def locate(self) -> list[Outcome]:
+    def locate(self, *, empty: bool = True) -> list[Outcome]:
+        """`empty`: the answer has no records so far, so that the first batch may be larger than all limits."""
         left = self._max_bytes
-        empty = True
         outcomes: list[Outcome] = []
         for wanted in self.plan.wanted:
             outcome = self._locate_one(wanted, min(wanted.max_bytes, left), empty)
@@ -329,6 +337,100 @@ class LongPoll:
         for partition in self._partitions:
             partition.remove_waiter(self._wake)
         self._partitions = []
+
+
+class LargeFetch:
+    """A fetch of so many partitions that they are looked at in slices (`gateway.lane`), and not after each append.
+
+    It looks at parts of them as a small fetch would. Between two looks it rests for some times as long as one took.
+    """
+
+    def __init__(
+        self, plan: Plan, context: RequestContext, request: FetchRequest, max_bytes: int, wait_ms: int
+    ) -> None:
+        self._plan = plan
+        self._context = context
+        self._request = request
+        self._max_bytes = max_bytes
+        self._ends_s = asyncio.get_running_loop().time() + wait_ms / 1000
+        self._moved = asyncio.Event()
+
+    async def answer(self, min_bytes: int) -> FetchResponse:
+        sessions = self._context.node.fetch_sessions
+        count = len(self._plan.wanted)
+        while sessions.waiting + count <= MAX_PARTITIONS and self._left_s() > 0:
+            began_s = perf_counter()
+            self._moved.clear()
+            waited_for = await self._look(min_bytes)
+            if waited_for is None:
+                break
+            sessions.waiting += count
+            try:
+                self._context.node.lane.leave()
+                await self._wait(RESTS * (perf_counter() - began_s))
+            finally:
+                sessions.waiting -= count
+                for partition in waited_for:
+                    partition.remove_waiter(self._moved.set)
+        return await self._take()
+
+    def _left_s(self) -> float:
+        return self._ends_s - asyncio.get_running_loop().time()
+
+    async def _wait(self, rest_s: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, self._left_s())):
+                await self._moved.wait()
+                await asyncio.sleep(rest_s)
+        except TimeoutError:
+            pass
+
+    async def _look(self, min_bytes: int) -> list[ReadablePartition] | None:
+        """None: there is enough. Otherwise the partitions, which tell when they have moved."""
+        waited_for: list[ReadablePartition] = []
+        total = 0
+        async for some in self._context.turn().parts(self._plan.wanted, PART):
+            fetch = self._part(some, self._max_bytes)
+            outcomes = fetch.locate()
+            for outcome in outcomes:
+                if isinstance(outcome, Located):
+                    outcome.partition.add_waiter(self._moved.set)
+                    waited_for.append(outcome.partition)
+                    total += outcome.available
+            if total >= min_bytes or fetch.enough(outcomes, self._max_bytes + 1):
+                for partition in waited_for:
+                    partition.remove_waiter(self._moved.set)
+                return None
+        return waited_for
+
+    async def _take(self) -> FetchResponse:
+        left, empty = self._max_bytes, True
+        whole = FetchResponse(session_id=self._plan.session_id)
+        async for some in self._context.turn().parts(self._plan.wanted, PART):
+            fetch = self._part(some, left)
+            answer = fetch.answer(fetch.locate(empty=empty))
+            response = answer if isinstance(answer, FetchResponse) else await answer
+            size = sum(len(each.records or b"") for topic in response.responses for each in topic.partitions)
+            left, empty = max(0, left - size), empty and not size
+            _join(whole, response)
+        return whole
+
+    def _part(self, wanted: Sequence[Wanted], max_bytes: int) -> Fetch:
+        plan = Plan(list(wanted), self._plan.session, self._plan.full)
+        wait_ms = int(max(0.0, self._left_s()) * 1000)
+        return Fetch(plan, self._context, self._request, max_bytes, wait_ms)
+
+
+def _join(whole: FetchResponse, part: FetchResponse) -> None:
+    whole.throttle_time_ms = max(whole.throttle_time_ms, part.throttle_time_ms)
+    known = {endpoint.node_id for endpoint in whole.node_endpoints}
+    whole.node_endpoints += [endpoint for endpoint in part.node_endpoints if endpoint.node_id not in known]
+    for topic in part.responses:
+        last = whole.responses[-1] if whole.responses else None
+        if last is not None and (last.topic, last.topic_id) == (topic.topic, topic.topic_id):
+            last.partitions += topic.partitions
+        else:
+            whole.responses.append(topic)
 
 
 HANDLERS = {ApiKey.FETCH: Handler(4, 17, handle)}

@@ -9,8 +9,8 @@ Pure bookkeeping: which partitions a request means, and which of the answers nee
     id n,  epoch = what is expected    only changes follow
 
 A session is a promise that the other side knows the rest. Whenever that is in doubt the client is told (unknown id,
-wrong epoch) and begins anew with all partitions. At the limit a session that has been idle is evicted, else the
-client goes without, which costs it only longer requests.
+wrong epoch) and begins anew with all partitions. At the limit (of sessions, or of their partitions together) a session
+that has been idle is evicted, else the client goes without, which costs it only longer requests.
 """
 
 import secrets
@@ -27,6 +27,8 @@ FIRST_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 LAST_EPOCH: Final = 2**31 - 1
 EVICTABLE_AFTER_MS: Final = 120_000
+MAX_PARTITIONS: Final = 500_000
+"""Of all sessions together, and of all large fetches that wait."""
 IDS_SINCE: Final = 13
 """From this version on topics are named by id."""
 
@@ -81,6 +83,10 @@ class Plan:
 class FetchSessions:
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._partitions = 0
+        """Of all sessions."""
+        self.waiting = 0
+        """Partitions of fetches that wait and are too many to look at in one step."""
         self._sessions: OrderedDict[int, Session] = OrderedDict()
         """The longest unused first."""
 
@@ -90,20 +96,21 @@ class FetchSessions:
     def plan(self, request: FetchRequest, version: int, now_ms: int) -> Plan:
         epoch = request.session_epoch
         if epoch == FINAL_EPOCH:
-            self._sessions.pop(request.session_id, None)
+            self._end(request.session_id)
             return Plan(_wanted(request.topics, version))
         if epoch == FIRST_EPOCH:
-            self._sessions.pop(request.session_id, None)
+            self._end(request.session_id)
             return self._begin(request, version, now_ms)
         return self._go_on(request, version, now_ms)
 
     def _begin(self, request: FetchRequest, version: int, now_ms: int) -> Plan:
         wanted = _wanted(request.topics, version)
-        if not wanted or not self._make_room(now_ms):
+        if not wanted or not self._make_room(len(wanted), now_ms):
             return Plan(wanted)
         partitions = OrderedDict(((item.topic, item.partition), item) for item in wanted)
         session = Session(self._new_id(), 1, version >= IDS_SINCE, partitions, now_ms)
         self._sessions[session.id] = session
+        self._partitions += len(partitions)
         return Plan(list(partitions.values()), session)
 
     def _go_on(self, request: FetchRequest, version: int, now_ms: int) -> Plan:
@@ -117,6 +124,7 @@ class FetchSessions:
         session.epoch = 1 if session.epoch == LAST_EPOCH else session.epoch + 1
         session.used_ms = now_ms
         self._sessions.move_to_end(session.id)
+        before = len(session.partitions)
         for topic in request.topics:
             key: TopicKey = topic.topic_id if session.by_id else topic.topic
             for asked in topic.partitions:
@@ -129,16 +137,24 @@ class FetchSessions:
             key = forgotten.topic_id if session.by_id else forgotten.topic
             for index in forgotten.partitions:
                 session.partitions.pop((key, index), None)
+        self._partitions += len(session.partitions) - before
+        if self._partitions > MAX_PARTITIONS:
+            self._end(session.id)
+            return Plan([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return Plan(list(session.partitions.values()), session, full=False)
 
-    def _make_room(self, now_ms: int) -> bool:
-        if len(self._sessions) < self._limit:
-            return True
-        oldest = next(iter(self._sessions.values()), None)
-        if oldest is None or now_ms - oldest.used_ms <= EVICTABLE_AFTER_MS:
-            return False
-        del self._sessions[oldest.id]
+    def _make_room(self, partitions: int, now_ms: int) -> bool:
+        while len(self._sessions) >= self._limit or self._partitions + partitions > MAX_PARTITIONS:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now_ms - oldest.used_ms <= EVICTABLE_AFTER_MS:
+                return False
+            self._end(oldest.id)
         return True
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.partitions)
 
     def _new_id(self) -> int:
         while True:
@@ -174,8 +190,14 @@ def news(plan: Plan, wanted: Wanted, answer: PartitionData) -> bool:
 
 
 def _wanted(topics: list[FetchTopic], version: int) -> list[Wanted]:
+    """Each once, as named last."""
     by_id = version >= IDS_SINCE
-    return [_one(topic.topic_id if by_id else topic.topic, asked) for topic in topics for asked in topic.partitions]
+    found: dict[tuple[TopicKey, int], Wanted] = {}
+    for topic in topics:
+        key: TopicKey = topic.topic_id if by_id else topic.topic
+        for asked in topic.partitions:
+            found[key, asked.partition] = _one(key, asked)
+    return list(found.values())
 
 
 def _one(key: TopicKey, asked: FetchPartition) -> Wanted:

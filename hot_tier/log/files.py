@@ -32,6 +32,21 @@ def sync_directory(path: str) -> None:
         os.close(fd)
 
 
+def sync_file(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        sync_data(fd)
+    finally:
+        os.close(fd)
+
+
+def check_in_place(path: str, fd: int) -> None:
+    """OSError unless `path` leads to the open file."""
+    there, ours = os.stat(path), os.fstat(fd)
+    if (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+        raise OSError(errno.ESTALE, "another file is in the place of the one that is written", path)
+
+
 def write_synced(path: str, content: bytes) -> None:
     """Writes a file that its reader checks by a checksum: torn by a crash, it counts as missing."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -6,6 +6,9 @@
     4. the index files of sealed segments: a seal says that its log is whole, so it comes after it
     5. the directories, so that new names are there too
 
+At last the log files must still be what their names lead to: in a directory that was removed or replaced under a
+running broker writing and syncing go on without an error, and nothing of it is there after a restart.
+
 The loop prepares a job and settles it; a thread runs it. An error is kept for the loop: after a failed sync the
 kernel may have dropped the pages, so a second try would succeed without having written them. It is never retried.
 """
@@ -25,7 +28,10 @@ class FlushJob:
     point: RecoveryPoint
     lock: threading.Lock = field(default_factory=threading.Lock)
     sealed: list[tuple[Segment, OpenFile]] = field(default_factory=list)
-    active: OpenFile | None = None
+    active: tuple[str, OpenFile] | None = None
+    """Its path, and the file."""
+    synced: list[str] = field(default_factory=list)
+    """Small files that are there already."""
     replaced: list[tuple[str, bytes]] = field(default_factory=list)
     written: list[tuple[str, bytes]] = field(default_factory=list)
     directories: list[str] = field(default_factory=list)
@@ -54,18 +60,25 @@ class FlushJob:
         for path, content in self.replaced:
             files.write_synced(path + names.TEMPORARY, content)
             os.replace(path + names.TEMPORARY, path)
+        for path in self.synced:
+            files.sync_file(path)
         for _, file in self.sealed:
             files.sync_data(file.fd)
         if self.active is not None:
-            files.sync_data(self.active.fd)
+            files.sync_data(self.active[1].fd)
         for segment, file in self.sealed:
             for path, content in segment.index_files(file.fd, sealed=True):
                 files.write_synced(path, content)
         for directory in self.directories:
             files.sync_directory(directory)
+        for segment, file in self.sealed:
+            files.check_in_place(segment.path, file.fd)
+        if self.active is not None:
+            path, file = self.active
+            files.check_in_place(path, file.fd)
 
     def release(self) -> None:
         for _, file in self.sealed:
             file.unpin()
         if self.active is not None:
-            self.active.unpin()
+            self.active[1].unpin()

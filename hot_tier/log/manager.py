@@ -29,10 +29,11 @@ from hot_tier.log.files import replace_synced, sync_directory
 from hot_tier.log.flusher import Flusher
 from hot_tier.log.names import TopicDirectory
 from hot_tier.log.partition_log import PartitionLog
-from hot_tier.log.recovery import Recovered, Recovery
-from hot_tier.log.recovery_points import Key, RecoveryPoint
+from hot_tier.log.recovery import Recovered, Recovery, after_loss
+from hot_tier.log.recovery_points import Key
 from hot_tier.log.settings import LogSettings
 from hot_tier.log.state import LogState, read_clean_shutdown, write_clean_shutdown
+from hot_tier.log.stored_log import recovery_point
 
 _log = structlog.get_logger()
 
@@ -162,10 +163,10 @@ class LogManager:
             state = self._found[key] = recovered.state
             if state.segments:
                 active = state.segments[-1]
-                self.disk.recovery_points.put(key, RecoveryPoint(active.end_offset, active.base_offset, active.size))
+                self.disk.recovery_points.put(key, recovery_point(active))
         for key in gone:
             # Offsets that were given out are never given out again, whatever became of the files.
-            self._found[key] = LogState(start_offset=points[key].offset)
+            self._found[key] = LogState(start_offset=points[key].offset, lost_end=points[key].offset)
             _log.error(
                 "log directory is missing", topic_id=str(key[0]), partition=key[1], end_offset=points[key].offset
             )
@@ -196,13 +197,11 @@ class LogManager:
         key = (topic_id, int(partition))
         log = self._logs.get(key)
         if log is None:
-            log = PartitionLog(
-                self.disk,
-                TopicPartition(topic, PartitionId(partition)),
-                topic_id,
-                config,
-                self._found.pop(key, None),
-            )
+            state = self._found.pop(key, None)
+            if state is not None and state.lost_end:
+                directory = os.path.join(names.topic_directory(topic, topic_id), names.partition_directory(partition))
+                state = after_loss(self.disk, directory, state.lost_end, config)
+            log = PartitionLog(self.disk, TopicPartition(topic, PartitionId(partition)), topic_id, config, state)
             log.request_flush = self.flusher.request
             self._logs[key] = log
         elif log.config != config:

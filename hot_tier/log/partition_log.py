@@ -124,6 +124,8 @@ class PartitionLog(StoredLog):
                     f"the log is in {self.epochs.latest}",
                     where=str(self.tp),
                 )
+            if header.base_offset > self.log_end_offset:
+                self._note_gap()
             span = header.last_offset - self.log_end_offset
             segment = self._writable(header.size, span, now_ms, first_offset=header.base_offset)
             batch = batches[position : position + header.size]
@@ -257,7 +259,6 @@ class PartitionLog(StoredLog):
                 break
             count += 1
         if count:
-            self._write_log_start(synced=True)
             self._drop_oldest(count, now_ms)
         return count
 

@@ -2,10 +2,15 @@
 
 Where a segment stands tells what may be done to it:
 
-    sealed (a whole `.index` says so)       trusted and not read. Never cut. Shorter than its seal says: damaged.
+    sealed (a whole `.index` says so)       not read; whoever reads it proves it first. Never cut. Shorter than its seal
+                                            says: damaged.
     not sealed, below the recovery point    synced. Never cut; a bad batch there is damage.
     not sealed, beyond the recovery point   nobody was promised these bytes. Every batch is checked, and the log is cut
                                             at the first bad one; later segments go.
+
+Batches must follow each other without a gap, unless the log is known to have some (`log_start`), in leader epochs that
+fit the history. Up to the recovery point their heads must be those that were synced. A log that begins later than
+`log-start` says has lost its first file.
 
 Damage is reported, and served as CorruptLog; new batches then go to a new segment, after every offset that was ever
 synced. Everything kept is synced before it is served: a batch that only the page cache holds is not yet durable.
@@ -21,18 +26,20 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from hot_tier.errors import StorageFailure
 from hot_tier.log import names
 from hot_tier.log.compaction_swap import finish_swaps
+from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk
 from hot_tier.log.epochs import LeaderEpochs, read_epochs
 from hot_tier.log.files import replace_synced, sync_data, sync_directory, write_synced
 from hot_tier.log.index import NO_TIMESTAMP, SEAL_BYTES, UNKNOWN, Seal, SparseIndex, read_seal
+from hot_tier.log.log_start import LogStart, read_log_start
 from hot_tier.log.names import OffsetFile
 from hot_tier.log.producer_snapshots import restore_producers
 from hot_tier.log.proof import NotWhole, prove_segment
 from hot_tier.log.recovery_points import RecoveryPoint
-from hot_tier.log.scan import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, MAX_TIMESTAMP, Rows, Walk
-from hot_tier.log.sealed_text import read_sealed_text
+from hot_tier.log.scan import BASE_OFFSET, HEADS_DIFFER, LAST_OFFSET, LEADER_EPOCH, MAX_TIMESTAMP, Rows, Walk
 from hot_tier.log.segment import Segment, note_rows
 from hot_tier.log.state import DEFAULT_INDEX_INTERVAL, LogState
 
@@ -64,6 +71,7 @@ class Recovery:
         """Log files that must be synced, and where they end then."""
         self._dropped: list[int] = []
         """Segments after the end."""
+        self._start = LogStart(0, None, False)
         self._changed = False
         """Something must be synced beyond the log files themselves."""
 
@@ -72,7 +80,9 @@ class Recovery:
         files = self._tidy()
         bases = sorted(file.offset for file in files if file.suffix == names.LOG)
         self._state.epochs = self._read_epochs()
-        self._state.start_offset = self._read_log_start()
+        self._start = read_log_start(self._read(names.LOG_START))
+        self._state.start_offset = self._start.offset
+        self._look_at_start(bases)
         for at, base_offset in enumerate(bases):
             next_base = bases[at + 1] if at + 1 < len(bases) else None
             if not self._add(base_offset, next_base):
@@ -130,11 +140,13 @@ class Recovery:
     def _read_epochs(self) -> LeaderEpochs:
         return read_epochs(self._read(names.LEADER_EPOCHS)) or LeaderEpochs()
 
-    def _read_log_start(self) -> int:
-        """0 where it is missing or damaged: an archived log begins before its first local segment, and the manifest
-        knows where; any other log begins with that segment (`PartitionLog`)."""
-        lines = read_sealed_text(names.LOG_START, self._read(names.LOG_START))
-        return int(lines[0]) if lines is not None else 0
+    def _look_at_start(self, bases: list[int]) -> None:
+        first = self._start.first_base
+        end = bases[0] if bases else self._point.offset
+        if first is not None and first < end:
+            segment = Segment.missing(self._disk.files, self._directory, first, end)
+            self._result.damaged.append(segment.path)
+            self._state.segments.append(segment)
 
     # Segments
 
@@ -185,28 +197,51 @@ class Recovery:
                 synced = point.position
             else:
                 synced = 0
-            walk = Walk(fd, 0, file_bytes, base_offset, check_from=min(synced, file_bytes))
+            walk = self._walk(fd, 0, min(synced, file_bytes), base_offset)
             self._take(segment, walk)
-            segment.checked(min(synced, walk.position), walk.position)
-            if walk.position < synced:
+            if walk.position < synced or (point.segment_base == base_offset and self._differs(walk)):
                 self._unsynced[segment.path] = file_bytes
                 self._resume_after_damage(segment, fd, walk, synced, file_bytes, next_base)
                 return True
-            if walk.fault is not None:
-                self._result.cut_bytes += file_bytes - walk.position
+            tail = self._walk(fd, synced, file_bytes, walk.next_offset, tail=True, digest=walk.header_digest)
+            self._take(segment, tail)
+            segment.checked(synced, tail.position)
+            if tail.fault is not None:
+                self._result.cut_bytes += file_bytes - tail.position
                 _log.warning(
                     "log cut at its unsynced end",
                     file=segment.path,
-                    position=walk.position,
-                    cut_bytes=file_bytes - walk.position,
-                    reason=walk.fault,
+                    position=tail.position,
+                    cut_bytes=file_bytes - tail.position,
+                    reason=tail.fault,
                 )
             if file_bytes > synced:
                 # Else it is all synced already, and syncing 4,000 unchanged files would still take seconds.
-                self._unsynced[segment.path] = walk.position
-            return walk.fault is None
+                self._unsynced[segment.path] = tail.position
+            return tail.fault is None
         finally:
             os.close(fd)
+
+    def _walk(self, fd: int, start: int, end: int, next_offset: int, *, tail: bool = False, digest: int = 0) -> Walk:
+        """In the tail CRCs are checked, and there may be epochs that `leader-epochs` does not know yet."""
+        return Walk(
+            fd,
+            start,
+            end,
+            next_offset,
+            dense=self._start.dense,
+            check_from=0 if tail else None,
+            history=self._state.epochs.history(),
+            may_rise=tail,
+            digest=digest,
+        )
+
+    def _differs(self, walk: Walk) -> bool:
+        """Whether what was walked up to the recovery point is not what was synced."""
+        point = self._point
+        return walk.next_offset != point.offset or (
+            point.batches != UNKNOWN and (walk.batches, walk.header_digest) != (point.batches, point.header_digest)
+        )
 
     def _take(self, segment: Segment, walk: Walk) -> None:
         """Everything that the walked headers say about the segment."""
@@ -225,7 +260,9 @@ class Recovery:
                 segment.max_timestamp = latest
                 segment.max_timestamp_offset = int(rows[int(rows[:, MAX_TIMESTAMP].argmax()), BASE_OFFSET])
             self._note_epochs(rows)
-        segment.batches, segment.header_digest = walk.batches, walk.header_digest
+        if segment.batches != UNKNOWN:
+            segment.batches += walk.batches
+            segment.header_digest = walk.header_digest
         segment.found(walk.position, walk.next_offset)
         self._result.checked_bytes += walk.position - start
 
@@ -238,12 +275,17 @@ class Recovery:
 
     def _find_damage(self, segment: Segment) -> None:
         """An earlier recovery sealed it as damaged; where, only the file tells."""
-        position, what = 0, "it was damaged when it was sealed"
         try:
             prove_segment(segment.path, segment.info().contents)
         except NotWhole as error:
-            position, what = error.position, error.what
-        self._damage(segment, position, what)
+            self._damage(segment, error.position, error.what)
+        else:
+            if segment.batches == UNKNOWN:
+                self._unsound(segment, "it was damaged when it was sealed")
+
+    def _unsound(self, segment: Segment, what: str) -> None:
+        segment.mark_unsound(what)
+        self._result.damaged.append(segment.path)
 
     def _damage(self, segment: Segment, position: int, what: str) -> None:
         segment.mark_damaged(position, what)
@@ -253,19 +295,38 @@ class Recovery:
         self, segment: Segment, fd: int, walk: Walk, synced: int, file_bytes: int, next_base: int | None
     ) -> None:
         """A bad batch where the log had been synced. It stays; the walk goes on where a batch is known to start."""
-        self._damage(segment, walk.position, walk.fault or "the file is shorter than what was synced")
-        if self._point.segment_base != segment.base_offset:
-            end_offset = max(walk.next_offset, next_base or 0, self._point.offset if next_base is None else 0)
+        point = self._point
+        if walk.position < synced:
+            self._result.damaged.append(segment.path)
+            what = walk.fault or "the file is shorter than what was synced"
+            segment.blame(fd, walk.last if walk.batches else -1, walk.position, what)
+        else:
+            self._look_for_damage(segment, fd, synced)
+        if point.segment_base != segment.base_offset:
+            end_offset = max(walk.next_offset, next_base or 0, point.offset if next_base is None else 0)
             segment.found(file_bytes, end_offset)
             segment.batches = UNKNOWN
             return
-        rest = Walk(fd, min(synced, file_bytes), file_bytes, self._point.offset, check_from=0)
-        self._take(segment, rest)
-        segment.batches = UNKNOWN
+        # What it must hold is known all the same: a whole copy can be told from a damaged one.
+        segment.batches, segment.header_digest = point.batches, point.header_digest
+        start = min(synced, file_bytes)
+        segment.found(start, point.offset)
+        tail = self._walk(fd, start, file_bytes, point.offset, tail=True, digest=point.header_digest)
+        self._take(segment, tail)
         segment.found(max(segment.size, synced), segment.end_offset)
-        if rest.fault is not None:
-            self._result.cut_bytes += file_bytes - rest.position
-            self._unsynced[segment.path] = rest.position
+        if tail.fault is not None:
+            self._result.cut_bytes += file_bytes - tail.position
+            self._unsynced[segment.path] = tail.position
+
+    def _look_for_damage(self, segment: Segment, fd: int, synced: int) -> None:
+        """The heads up to the recovery point are not those that were synced. A wrong CRC shows where."""
+        walk = Walk(fd, 0, synced, segment.base_offset, dense=self._start.dense, check_from=0)
+        for _ in walk:
+            pass
+        if walk.fault is not None:
+            self._damage(segment, walk.position, walk.fault)
+        else:
+            self._unsound(segment, HEADS_DIFFER)
 
     def _lost(self, before: Segment, end_offset: int, what: str) -> None:
         """What is between `before` and `end_offset` is missing: readers must hear of it, not jump over it."""
@@ -290,6 +351,7 @@ class Recovery:
         segments = self._state.segments
         if segments:
             last = segments[-1]
+            self._result.empty = all(segment.unsound and not segment.size for segment in segments)
             if last.end_offset < self._point.offset:
                 self._lost(last, self._point.offset, f"everything up to offset {self._point.offset} had been synced")
         elif self._point.offset > self._state.start_offset:
@@ -309,6 +371,7 @@ class Recovery:
         elif state.start_offset or self._point.offset > 0:
             self._add_active(max(state.start_offset, self._point.offset))
         state.start_offset = min(state.start_offset, state.end_offset)
+        state.start_known = self._start.local is not None and self._start.dense == all(each.dense for each in segments)
         self._settle_epochs()
         state.producers = restore_producers(self._directory, segments, state.end_offset, self._now_ms)
         if self._point.offset < 0:
@@ -330,6 +393,8 @@ class Recovery:
         if read_epochs(stored) is None:
             epochs = self._state.epochs = LeaderEpochs()
             for segment in self._state.segments:
+                if segment.unsound:
+                    continue
                 fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
                 try:
                     for rows in Walk(fd, 0, segment.size, segment.base_offset):
@@ -358,3 +423,19 @@ class Recovery:
         os.close(os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         segment.index = SparseIndex()
         self._state.segments.append(segment)
+
+
+def after_loss(disk: Disk, directory: str, end_offset: int, config: TopicConfig) -> LogState:
+    """A log whose directory (below that of all logs) is gone, with all records below `end_offset`: it goes on there,
+    and what is missing is an error for readers. Of an archived log the bucket may have it: readers look there."""
+    path = os.path.join(disk.logs_directory, directory)
+    try:
+        os.makedirs(path, exist_ok=True)
+        sync_directory(os.path.dirname(path))
+        sync_directory(disk.logs_directory)
+        active = Segment(disk.files, path, end_offset, config.index_interval_bytes)
+        active.create()
+    except OSError as error:
+        raise StorageFailure(f"cannot make a log's directory: {error}", where=path) from error
+    lost = [] if config.remote_storage_enable else [Segment.missing(disk.files, path, 0, end_offset)]
+    return LogState(path, [*lost, active])

@@ -17,23 +17,36 @@ import structlog
 
 from hot_tier.ids import TopicId
 from hot_tier.log.files import sync_data, sync_directory, write_at
+from hot_tier.log.index import UNKNOWN
 from hot_tier.record.crc import crc32c
 
 _log = structlog.get_logger()
 
 SLOT_BYTES: Final = 64
 _HEAD: Final = b"TLRP\x01\x00".ljust(SLOT_BYTES, b"\x00")  # magic, version
-_SLOT: Final = Struct("<16siqqq")  # topic id, partition, offset, base offset of its segment, position in it
+_SLOT: Final = Struct(
+    "<"
+    "16s"  # topic id
+    "i"  # partition
+    "q"  # offset
+    "q"  # base offset of its segment
+    "q"  # position in it
+    "i"  # batches of that segment up to there; 0 in slots of 0.1.0, which did not count them
+    "I"  # CRC-32C of their heads
+)
 _CRC: Final = Struct("<I")
 _EMPTY: Final = bytes(SLOT_BYTES)
 
 
 class RecoveryPoint(NamedTuple):
-    """All of the log below `offset` is on the disk; `offset` is at `position` in the segment of `segment_base`."""
+    """All of the log below `offset` is on the disk; `offset` is at `position` in the segment of `segment_base`, which
+    has so many batches before it, with these heads."""
 
     offset: int
     segment_base: int
     position: int
+    batches: int = UNKNOWN
+    header_digest: int = 0
 
 
 Key = tuple[TopicId, int]
@@ -65,13 +78,14 @@ class RecoveryPoints:
             sync_directory(os.path.dirname(path))
 
     def _load(self, slot: bytes, at: int) -> None:
-        topic_id, partition, offset, segment_base, position = _SLOT.unpack_from(slot)
+        topic_id, partition, offset, segment_base, position, batches, digest = _SLOT.unpack_from(slot)
         key = UUID(bytes=topic_id), partition
         if slot == _EMPTY or _CRC.unpack_from(slot, SLOT_BYTES - 4)[0] != crc32c(slot[: SLOT_BYTES - 4]):
             self._free.append(at)
         else:
             self._slots[key] = at
-            self.loaded[key] = RecoveryPoint(offset, segment_base, position)
+            counted = batches or not position
+            self.loaded[key] = RecoveryPoint(offset, segment_base, position, batches if counted else UNKNOWN, digest)
 
     def put(self, key: Key, point: RecoveryPoint) -> None:
         at = self._slots.get(key)

@@ -203,6 +203,16 @@ class Segment:
         segment.wrote(seal.batches, seal.header_digest)
         return segment
 
+    @classmethod
+    def missing(cls, pool: FilePool, directory: str, base_offset: int, end_offset: int) -> "Segment":
+        """A stretch of the log whose files are gone: readers must hear of it."""
+        segment = cls(pool, directory, base_offset, 0)
+        segment.end_offset = end_offset
+        segment.sealed = segment.seal_written = True
+        segment.batches = UNKNOWN
+        segment.mark_unsound("the file is missing")
+        return segment
+
     def wrote(self, batches: int, header_digest: int) -> None:
         """What it held when another process let go of it."""
         self.batches, self.header_digest = batches, header_digest

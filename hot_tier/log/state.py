@@ -36,6 +36,10 @@ class LogState:
     start_offset: int = 0
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producers: ProducerState = field(default_factory=ProducerState)
+    start_known: bool = False
+    """`log-start` says where the first segment starts."""
+    lost_end: int = 0
+    """Its directory is missing, and had all records below."""
 
     @property
     def end_offset(self) -> int:
@@ -55,6 +59,8 @@ def write_clean_shutdown(states: Mapping[Key, LogState], logs_directory: str) ->
                 [*segment.seal(sealed=segment.sealed)[:_SEAL_FIELDS], segment.created_ms, segment.damaged]
                 for segment in state.segments
             ],
+            "start_known": state.start_known,
+            "lost_end": state.lost_end,
             "heads": [[segment.batches, segment.header_digest, segment.damage] for segment in state.segments],
         }
         for (topic_id, partition), state in states.items()
@@ -86,6 +92,8 @@ def _state(log: dict[str, Any], logs_directory: str, pool: FilePool) -> LogState
         if damaged and not segment.damage:
             segment.damage = f"byte {damaged[0]}: found by an earlier process"
         state.segments.append(segment)
+    state.start_known = log.get("start_known", False)
+    state.lost_end = log.get("lost_end", 0)
     if log["producers"]:
         found = read_producers(b64decode(log["producers"]))
         assert found is not None

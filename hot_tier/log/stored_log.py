@@ -25,11 +25,11 @@ from hot_tier.log.epochs import LeaderEpochs
 from hot_tier.log.files import replace_synced, sync_directory, write_synced
 from hot_tier.log.flush_job import FlushJob
 from hot_tier.log.index import Seal, SparseIndex
+from hot_tier.log.log_start import write_log_start
 from hot_tier.log.producer_snapshots import restore_producers, snapshot_offsets, snapshot_path
 from hot_tier.log.producers import ProducerState, ProducerView
 from hot_tier.log.recovery_points import RecoveryPoint
 from hot_tier.log.retention import roll_at_ms
-from hot_tier.log.sealed_text import write_sealed_text
 from hot_tier.log.segment import Segment, SegmentInfo
 from hot_tier.log.segments import SegmentList
 from hot_tier.log.state import LogState
@@ -87,6 +87,10 @@ class StoredLog:
         self._new_directories = active is None
         self._directory_changed = False
         self._epochs_changed = False
+        self._dense = all(segment.dense for segment in state.segments)
+        """No batch leaves a gap behind the one before it."""
+        self._start_known = state.start_known
+        self._start_changed = False
         self._unsealed: list[Segment] = []
         self._snapshots: list[tuple[int, bytes]] = []
         self._jobs: list[FlushJob] = []
@@ -177,7 +181,14 @@ class StoredLog:
             os.makedirs(self.directory, exist_ok=True)
         except OSError as error:
             raise StorageFailure(f"cannot make a log's directory: {error}", where=self.directory) from error
+        self._write_log_start(base_offset)
         return self._add_segment(base_offset)
+
+    def _note_gap(self) -> None:
+        """From here on recovery takes offsets that are missing between batches for what compaction left."""
+        if self._dense:
+            self._dense = False
+            self._write_log_start()
 
     def _add_segment(self, base_offset: int) -> Segment:
         segment = Segment(self._disk.files, self.directory, base_offset, self.config.index_interval_bytes)
@@ -222,6 +233,7 @@ class StoredLog:
             or bool(self._unsealed)
             or self._epochs_changed
             or self._directory_changed
+            or self._start_changed
         )
 
     def flush_overdue(self, now_ms: int) -> bool:
@@ -236,23 +248,31 @@ class StoredLog:
         active = self._segments.active
         if active is None or not self.needs_flush:
             return None
-        job = FlushJob(RecoveryPoint(self.log_end_offset, active.base_offset, active.size))
+        if not self._start_known:
+            try:
+                self._write_log_start()
+            except StorageFailure as error:
+                self.fail(error)
+                return None
+        job = FlushJob(recovery_point(active))
         if self._new_directories:
             parent = os.path.dirname(self.directory)
             job.directories = [self._disk.logs_directory, parent]
             job.points = self._disk.recovery_points
-        if self._directory_changed or self._epochs_changed or self._snapshots:
+        if self._directory_changed or self._epochs_changed or self._start_changed or self._snapshots:
             job.directories.append(self.directory)
         if self._epochs_changed:
             job.replaced.append((os.path.join(self.directory, names.LEADER_EPOCHS), self.epochs.write()))
+        if self._start_changed:
+            job.synced.append(os.path.join(self.directory, names.LOG_START))
         job.written = [
             (os.path.join(self.directory, names.offset_file(offset, names.PRODUCERS)), content)
             for offset, content in self._snapshots
         ]
         job.sealed = [(segment, segment.file().pin()) for segment in self._unsealed]
         if active.size:
-            job.active = active.file().pin()
-        self._new_directories = self._directory_changed = self._epochs_changed = False
+            job.active = active.path, active.file().pin()
+        self._new_directories = self._directory_changed = self._epochs_changed = self._start_changed = False
         self._unsealed = []
         self._snapshots = []
         self._dirty_since_ms = 0
@@ -316,6 +336,7 @@ class StoredLog:
         fresh.created_ms = old[0].created_ms
         for segment in old:
             segment.retire()
+        self._note_gap()
         swap.exchange()
         self._segments.replace(old, fresh)
         return True
@@ -362,7 +383,7 @@ class StoredLog:
         is there before the segment that goes on from it. Waits for the disk."""
         os.makedirs(self.directory, exist_ok=True)
         self.log_start_offset = Offset(start_offset)
-        self._write_log_start(synced=True)
+        self._write_log_start(end_offset, synced=True)
         if len(self._segments):
             self._cut(None, list(self._segments))
         self.epochs = LeaderEpochs(epochs)
@@ -410,12 +431,14 @@ class StoredLog:
         self._epochs_changed |= self.epochs.truncate_start(offset)
         self._write_log_start()
 
-    def _write_log_start(self, *, synced: bool = False) -> None:
-        """Not synced, a killed process loses nothing, and after a power loss deleted records may be back. Where the
-        bucket holds what lies below the local start, that is not enough: lost, the log start would come back as the
-        local start, and the archive would be cut to that."""
+    def _write_log_start(self, local: int | None = None, *, synced: bool = False) -> None:
+        """`local`: where the first segment starts, if it is not the first of now. Not synced, a killed process loses
+        nothing, and after a power loss deleted records may be back, until the next sync of the log. That is not enough
+        where segments go after it: their absence would look like a loss."""
         path = os.path.join(self.directory, names.LOG_START)
-        content = write_sealed_text(names.LOG_START, [str(self.log_start_offset)])
+        if local is None:
+            local = self._segments[0].base_offset if len(self._segments) else self.log_end_offset
+        content = write_log_start(self.log_start_offset, local, dense=self._dense)
         try:
             if synced:
                 replace_synced(path, content)
@@ -423,24 +446,37 @@ class StoredLog:
                 with open(path + names.TEMPORARY, "wb") as file:
                     file.write(content)
                 os.replace(path + names.TEMPORARY, path)
+                self._start_changed = True
+            self._start_known = True
         except OSError as error:
             raise StorageFailure(f"cannot write the log start: {error}", where=path) from error
 
     def _drop_oldest(self, count: int, now_ms: int) -> None:
+        self._write_log_start(self._segments[count].base_offset, synced=True)
         due_ms = now_ms + self.config.file_delete_delay_ms
         for segment in self._segments.drop_oldest(count):
             segment.retire()
             if segment in self._unsealed:
                 self._unsealed.remove(segment)
             segment.unlink(names.INDEX, names.TIME_INDEX, names.PRODUCERS)
-            os.rename(segment.path, segment.path + names.DELETED)
+            try:
+                os.rename(segment.path, segment.path + names.DELETED)
+            except FileNotFoundError:
+                continue
             self._disk.remove_later(segment.path + names.DELETED, due_ms)
 
     # Ending
 
     def state(self) -> LogState:
         """As it is written down at a clean stop."""
-        return LogState(self.directory, list(self._segments), self.log_start_offset, self.epochs, self.producers)
+        return LogState(
+            self.directory,
+            list(self._segments),
+            self.log_start_offset,
+            self.epochs,
+            self.producers,
+            self._start_known,
+        )
 
     def close(self) -> None:
         """Lets go of the files; what was not synced stays in the page cache."""
@@ -452,6 +488,11 @@ class StoredLog:
         self.failure = StorageFailure("the partition was deleted", where=str(self.tp))
         for segment in self._segments.drop_from(0):
             segment.retire()
+
+
+def recovery_point(active: Segment) -> RecoveryPoint:
+    """All that is written until now, once it is synced."""
+    return RecoveryPoint(active.end_offset, active.base_offset, active.size, active.batches, active.header_digest)
 
 
 def _nobody(log: StoredLog) -> None:

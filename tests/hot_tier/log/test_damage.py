@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hot_tier.errors import CorruptLog
-from tests.hot_tier.log.damage import SHAPES, Case, Written, Wrong, cases, everything, flip_head, run
+from tests.hot_tier.log.damage import MOMENTS, SHAPES, Case, Written, Wrong, cases, everything, flip_head, run
 
 SEED = 20_261_116
 FEW = 160
@@ -35,16 +35,18 @@ def run_all(chosen: list[Case], directory: Path) -> Counter[str]:
 
 
 def test_some_of_it(tmp_path: Path) -> None:
-    every = [case for case in cases(SEED) if case.moment != "kill"]
+    every = cases(SEED)
     outcomes = run_all(random.Random(SEED).sample(every, FEW), tmp_path)
     assert outcomes["errors"] > FEW // 3
     assert outcomes["right"] > FEW // 20
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_all_of_it(tmp_path: Path, seed: int) -> None:
-    outcomes = run_all([case for case in cases(seed) if case.moment != "kill"], tmp_path)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_all_of_it(tmp_path: Path, shape: str, moment: str) -> None:
+    outcomes = run_all([case for case in cases(SEED) if (case.shape, case.moment) == (shape, moment)], tmp_path)
     assert outcomes["errors"] > outcomes["right"]
 
 

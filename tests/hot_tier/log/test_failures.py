@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -198,3 +199,46 @@ def test_a_hole_is_known_after_every_recovery(tmp_path: Path, lost: str) -> None
 
 def read_all_up_to(log: PartitionLog, end_offset: int) -> list[Record]:
     return [record for at in range(end_offset) for record in decode_records(read_bytes(log, at, max_bytes=1))]
+
+
+@pytest.mark.parametrize("gone", ["removed", "renamed", "replaced by a copy"])
+def test_a_directory_that_goes_under_a_running_broker_ends_the_log(tmp_path: Path, gone: str) -> None:
+    """Writing and syncing go on without an error; nothing of it would be there after a restart."""
+    log = open_log(tmp_path)
+    append(log, batch(b"there"))
+    log.flush()
+    directory = Path(log.directory)
+    if gone == "removed":
+        shutil.rmtree(directory)
+    else:
+        directory.rename(tmp_path / "elsewhere")
+        if gone == "replaced by a copy":
+            shutil.copytree(tmp_path / "elsewhere", directory)
+    append(log, batch(b"not there"))
+    with pytest.raises(StorageFailure, match="cannot sync"):
+        log.flush()
+    assert log.flushed_offset == 1
+    with pytest.raises(StorageFailure):
+        append(log, batch(b"refused"))
+    release(log)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_segment_that_is_removed_under_a_running_broker_is_missed(tmp_path: Path, number: int) -> None:
+    """The sealed one is missed by readers once its file is closed, the active one by the next sync."""
+    log = open_log(tmp_path, TopicConfig(segment_bytes=1024))
+    for _ in range(2):
+        append(log, batch(b"x" * 900))
+    log.flush()
+    Path(log.segments()[number].path).unlink()
+    append(log, batch(b"y"))
+    if number == 1:
+        with pytest.raises(StorageFailure, match="cannot sync"):
+            log.flush()
+    else:
+        log.flush()
+        log._disk.files.close_all()
+        with pytest.raises(CorruptLog, match="missing"):
+            read_bytes(log, 0)
+        assert [info.base_offset for info in log.damaged_segments()] == [0]
+    release(log)

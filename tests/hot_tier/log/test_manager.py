@@ -11,9 +11,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hot_tier.errors import OffsetOutOfRange, SettingsError, StorageFailure
+from hot_tier.errors import CorruptLog, SettingsError, StorageFailure
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.manager import LogManager, wall_clock_ms
+from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.settings import LogSettings
 from hot_tier.record.records import decode_records
 from tests.hot_tier.log.power_loss import PowerLoss
@@ -38,13 +39,15 @@ async def manager(tmp_path: Path) -> AsyncIterator[LogManager]:
 
 async def values(manager: LogManager, topic_id: UUID = TOPIC_ID, partition: int = 0) -> list[bytes | None]:
     log = manager.log("orders", topic_id, partition, TopicConfig())
-    slice_ = log.locate(log.log_start_offset, 1 << 20, log.log_end_offset)
+    return [record.value for record in decode_records(await read(log, log.log_start_offset))]
+
+
+async def read(log: PartitionLog, offset: int) -> bytes | memoryview:
+    slice_ = log.locate(offset, 1 << 20, log.log_end_offset)
     if slice_ is None:
-        return []
+        return b""
     data = log.read_now(slice_)
-    if data is None:
-        data = await log.read(slice_)
-    return [record.value for record in decode_records(data)]
+    return await log.read(slice_) if data is None else data
 
 
 async def test_a_log_is_one_object_and_takes_a_new_config(manager: LogManager) -> None:
@@ -246,8 +249,11 @@ async def test_offsets_of_lost_files_are_not_given_out_again(tmp_path: Path, los
     again = await opened(tmp_path)
     found = again.log("orders", TOPIC_ID, 0, TopicConfig())
     assert append(found, batch(b"b")).base_offset == 3
-    with pytest.raises(OffsetOutOfRange):
-        found.locate(0, 100, 4)
+    assert found.log_start_offset == 0
+    for offset in range(3):
+        with pytest.raises(CorruptLog):
+            await read(found, offset)
+    assert decode_records(await read(found, 3))[0].value == b"b"
     await again.close()
 
 

@@ -12,6 +12,7 @@ from hot_tier.ids import Offset
 from hot_tier.log import names
 from hot_tier.log.epochs import LeaderEpochs, read_epochs
 from hot_tier.log.index import (
+    UNKNOWN,
     Seal,
     SparseIndex,
     read_index,
@@ -187,17 +188,17 @@ def test_recovery_points_come_back(tmp_path: Path) -> None:
     points = RecoveryPoints(path)
     for number, topic in enumerate(topics):
         points.put((topic, 0), RecoveryPoint(number, 0, number))
-        points.put((topic, 1), RecoveryPoint(number + 100, 50, 7))
+        points.put((topic, 1), RecoveryPoint(number + 100, 50, 7, 3, 0xFEED_F00D))
     points.put((topics[0], 0), RecoveryPoint(5, 5, 5))
     points.remove_topic(topics[1])
     points.close()
     size = os.path.getsize(path)
     again = RecoveryPoints(path)
     assert again.loaded == {
-        (topics[0], 0): (5, 5, 5),
-        (topics[0], 1): (100, 50, 7),
-        (topics[2], 0): (2, 0, 2),
-        (topics[2], 1): (102, 50, 7),
+        (topics[0], 0): (5, 5, 5, UNKNOWN, 0),
+        (topics[0], 1): (100, 50, 7, 3, 0xFEED_F00D),
+        (topics[2], 0): (2, 0, 2, UNKNOWN, 0),
+        (topics[2], 1): (102, 50, 7, 3, 0xFEED_F00D),
     }
     again.put((uuid4(), 9), RecoveryPoint(1, 1, 1))
     again.close()
@@ -215,7 +216,7 @@ def test_a_damaged_recovery_point_counts_as_missing(tmp_path: Path) -> None:
     content[64 + 20] ^= 1
     path.write_bytes(content)
     again = RecoveryPoints(str(path))
-    assert again.loaded == {(topic, 1): (2, 0, 2)}
+    assert again.loaded == {(topic, 1): (2, 0, 2, UNKNOWN, 0)}
     again.close()
     path.write_bytes(b"something else")
     empty = RecoveryPoints(str(path))

@@ -13,8 +13,8 @@ from typing import Final
 from hot_tier.cluster import model
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.store import ABSENT, Compare, Delete, MetadataStore, Put
-from hot_tier.errors import InvalidConfig, PolicyViolation
-from hot_tier.log.config import ConfigType, Kind, one_of, whole
+from hot_tier.errors import InvalidConfig, InvalidRequest, PolicyViolation
+from hot_tier.log.config import ConfigType, Kind, boolean, one_of, whole
 
 BROKER: Final = "broker"
 GROUP: Final = "group"
@@ -44,14 +44,21 @@ KEPT: Final[Mapping[str, Mapping[str, Setting]]] = MappingProxyType(
             "sasl.kerberos.min.time.before.relogin": Setting(whole(ConfigType.LONG, 0, 2**63 - 1), "60000"),
         },
         GROUP: {
+            "consumer.assignment.interval.ms": _count(1000),
             "consumer.heartbeat.interval.ms": _count(5000),
             "consumer.session.timeout.ms": _count(45000),
+            "share.assignment.interval.ms": _count(1000),
             "share.auto.offset.reset": Setting(one_of("latest", "earliest"), "latest"),
+            "share.delivery.count.limit": _count(5),
             "share.heartbeat.interval.ms": _count(5000),
             "share.isolation.level": Setting(one_of("read_uncommitted", "read_committed"), "read_uncommitted"),
+            "share.partition.max.record.locks": _count(2000),
             "share.record.lock.duration.ms": _count(30000),
+            "share.renew.acknowledge.enable": Setting(boolean(), "true"),
             "share.session.timeout.ms": _count(45000),
+            "streams.assignment.interval.ms": _count(1000),
             "streams.heartbeat.interval.ms": _count(5000),
+            "streams.initial.rebalance.delay.ms": Setting(whole(ConfigType.INT, 0, 2**31 - 1), "3000"),
             "streams.num.standby.replicas": Setting(whole(ConfigType.INT, 0, 2**31 - 1), "0"),
             "streams.session.timeout.ms": _count(45000),
         },
@@ -97,7 +104,7 @@ def _check(kind: str, name: str, text: str) -> None:
         raise InvalidConfig(f"unknown setting of a {kind}", where=name)
     try:
         setting.kind.parse(text)
-    except ValueError:
-        raise InvalidConfig(
-            f"{name} cannot be {text!r}", where=name, hint=f"it must be {setting.kind.allowed}"
-        ) from None
+    except (ValueError, KeyError):
+        # Kafka has one code for a broker's settings and another for those of groups and topics.
+        refusal = InvalidRequest if kind == BROKER else InvalidConfig
+        raise refusal(f"{name} cannot be {text!r}", where=name, hint=f"it must be {setting.kind.allowed}") from None

@@ -75,7 +75,7 @@ def _ratio() -> Kind:
     return Kind(ConfigType.DOUBLE, "a number from 0 to 1", parse, low=0, high=1)
 
 
-def _boolean() -> Kind:
+def boolean() -> Kind:
     def parse(text: str) -> bool:
         return {"true": True, "false": False}[text.strip().lower()]
 
@@ -215,7 +215,7 @@ class TopicConfig:
     )
     unclean_leader_election_enable: bool = _setting(
         "unclean.leader.election.enable",
-        _boolean(),
+        boolean(),
         False,
         "Whether a replica outside the in-sync set may lead when no other is left; acknowledged records may be lost.",
     )
@@ -261,7 +261,7 @@ class TopicConfig:
     )
     flush_ms: int = _setting("flush.ms", _long(0), MAX_LONG, "With flush=os, sync records that waited this long.")
     remote_storage_enable: bool = _setting(
-        "remote.storage.enable", _boolean(), False, "Whether sealed segments are archived to the bucket."
+        "remote.storage.enable", boolean(), False, "Whether sealed segments are archived to the bucket."
     )
     compression_gzip_level: int = _setting(
         "compression.gzip.level",
@@ -279,17 +279,17 @@ class TopicConfig:
         f"{NO_EFFECT} the broker compresses at level 3.",
     )
     preallocate: bool = _setting(
-        "preallocate", _boolean(), False, f"{NO_EFFECT} the files of segments grow as they are written."
+        "preallocate", boolean(), False, f"{NO_EFFECT} the files of segments grow as they are written."
     )
     remote_log_copy_disable: bool = _setting(
         "remote.log.copy.disable",
-        _boolean(),
+        boolean(),
         False,
         f"{NO_EFFECT} a topic is archived while remote.storage.enable is true.",
     )
     remote_log_delete_on_disable: bool = _setting(
         "remote.log.delete.on.disable",
-        _boolean(),
+        boolean(),
         False,
         f"{NO_EFFECT} remote.storage.enable cannot be switched off again.",
     )

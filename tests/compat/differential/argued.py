@@ -18,7 +18,11 @@ ARGUED = [
     Argued("Names that differ by a dot and an underscore", "CREATE_TOPICS an underscore in the place of the dot"),
     Argued("An id for a topic that is only checked", "CREATE_TOPICS (only checked|checked twice)", "topic_id"),
     Argued("Default number of partitions", "CREATE_TOPICS defaults", "num_partitions"),
-    Argued("Settings of our own", "(DESCRIBE_CONFIGS|CREATE_TOPICS) ", "configs$|^$"),
+    Argued("Settings of our own", "(DESCRIBE_CONFIGS (?!all of a group)|CREATE_TOPICS )", "configs$|^$"),
+    Argued(
+        "What is named twice",
+        "(FIND_COORDINATOR a group|OFFSET_FETCH .*, one|DESCRIBE_GROUPS one|DESCRIBE_CONFIGS a topic) twice",
+    ),
     Argued("Where a default comes from", "DESCRIBE_CONFIGS .*", "synonyms$|config_source$"),
     Argued("A topic that is made by asking", "METADATA made by asking"),
     Argued("Metadata by id in versions 10 and 11", "METADATA by id .*v1[01]$"),

@@ -1,5 +1,6 @@
 """One broker that is asked, and everything it answered, by the name of the question and the version."""
 
+import re
 import socket
 import struct
 import time
@@ -16,7 +17,8 @@ from tests.gateway.kafka.wire import read_response, request_frame
 from .plain import plain
 
 TIMEOUT_S = 8.0
-COORDINATOR_LOAD_IN_PROGRESS = 14
+LOADING = re.compile(r"error_code=14\b")
+"""COORDINATOR_LOAD_IN_PROGRESS, at the top of an answer or in any of its parts."""
 CLOSED = "no answer"
 """The broker closed the connection, or said nothing for so long."""
 
@@ -51,7 +53,7 @@ class Session:
             if frame is None:
                 return CLOSED
             answer = read_response(ApiKey(message_info(type(request)).api_key), version, frame)[1]
-            if f"error_code={COORDINATOR_LOAD_IN_PROGRESS}," not in str(answer):
+            if not LOADING.search(str(answer)):
                 return answer
             time.sleep(0.05)
 

@@ -37,13 +37,14 @@ from tests.compat.differential.session import CLOSED, Session
 
 from .making import make_topic, settle
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def run(session: Session) -> None:
     _describe(session)
     _alter(session)
+    _groups_and_brokers(session)
     _quotas(session)
     _cluster(session)
     _frames(session)
@@ -128,6 +129,48 @@ def _alter(session: Session) -> None:
         replace("with nothing")
         replace("unknown", Plain("no.such", "5"))
         replace("no such topic", Plain("retention.ms", "5"), name=f"nobody-{v}")
+
+
+def _groups_and_brokers(session: Session) -> None:
+    timeout = "consumer.session.timeout.ms"
+    for v in session.each(ApiKey.INCREMENTAL_ALTER_CONFIGS):
+
+        def alter(label: str, kind: int, name: str, *configs: AlterableConfig, version: int = v) -> None:
+            request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, list(configs))], False)
+            session.ask(label, request, version)
+
+        def show(label: str, kind: int, name: str, key: str) -> None:
+            settle(session)
+            described = DescribeConfigsResource(kind, name, [key])
+            session.ask(label, DescribeConfigsRequest([described], False, False), 4)
+
+        one, group = AlterableConfig, f"set-{v}"
+        show(f"of a group that nobody set, {group}", GROUP, group, timeout)
+        alter("of a group", GROUP, group, one(timeout, SET, "50000"))
+        show(f"of a group, {group}", GROUP, group, timeout)
+        alter("of a group, nonsense", GROUP, group, one(timeout, SET, "soon"))
+        alter("of a group, unknown", GROUP, group, one("no.such", SET, "5"))
+        alter("of a group without a name", GROUP, "", one(timeout, SET, "50000"))
+        alter("of a group, deleted", GROUP, group, one(timeout, DELETE, None))
+        show(f"of a group, deleted, {group}", GROUP, group, timeout)
+        show(f"of a group without a name v{v}", GROUP, "", timeout)
+        alter("of a broker", BROKER, "1", one("num.io.threads", SET, "9"))
+        show(f"of a broker, set {v}", BROKER, "1", "num.io.threads")
+        alter("of a broker, nonsense", BROKER, "1", one("num.io.threads", SET, "many"))
+        alter("of a broker that is no number", BROKER, "first", one("num.io.threads", SET, "9"))
+        alter("of all brokers", BROKER, "", one("num.network.threads", SET, "4"))
+        show(f"of all brokers, set {v}", BROKER, "", "num.network.threads")
+        alter("of a broker, deleted", BROKER, "1", one("num.io.threads", DELETE, None))
+        alter("of all brokers, deleted", BROKER, "", one("num.network.threads", DELETE, None))
+        show(f"of a broker, deleted {v}", BROKER, "1", "num.io.threads")
+        alter("of a broker, fixed", BROKER, "1", one("broker.id", SET, "9"))
+        alter("of a broker, a rate", BROKER, "1", one("follower.replication.throttled.rate", SET, "9"))
+        alter("of a broker, no rate", BROKER, "1", one("follower.replication.throttled.rate", DELETE, None))
+    for v in session.each(ApiKey.DESCRIBE_CONFIGS):
+        answer = session.send(DescribeConfigsRequest([DescribeConfigsResource(GROUP, "any", None)], True, True), v)
+        session.answers[f"DESCRIBE_CONFIGS all of a group v{v}"] = sorted(
+            (c.name, c.value, c.config_type) for c in answer.results[0].configs
+        )
 
 
 def _show(session: Session, label: str, topic: str) -> None:

@@ -204,6 +204,7 @@ async def test_settings_of_a_group_and_of_brokers_are_kept(call: Caller) -> None
     assert (await change(call, (timeout, APPEND, "1"), kind=GROUP, name="g"))[0] == 40
     assert await change(call, (timeout, SET, "1"), kind=GROUP, name="h", validate_only=True) == (0, None)
     assert await change(call, (threads, SET, "2"), kind=BROKER, name="") == (0, None)
+    assert (await change(call, (threads, SET, "many"), kind=BROKER, name=""))[0] == 42
 
     async def shown(kind: int, name: str, setting: str) -> list[tuple[str | None, int]]:
         (found,) = (await describe(call, kind, name, [setting])).configs

@@ -4,26 +4,33 @@ Who leads archives; here nothing in the bucket is written or deleted.
 
 - Dropped is what the leader has said to be archived, in the epoch that it leads now, and what is committed here. What a
   deposed leader said counts for nothing: its last manifest may have come too late for its successor's first.
+- Before anything is dropped the bucket is asked: the newest manifest is judged as the leader judges it, and the objects
+  must be there (`offloader.stored`). The leader may not have looked since somebody changed the bucket.
 - The manifest is loaded when somebody asks here for what is in the bucket alone, and judged as the leader judges it
   (`offloader.trust`). It is thrown away when local segments go, and before objects that it names can be gone.
 """
+
+from typing import Final
 
 import structlog
 
 from cold_tier.catalog import Catalog
 from cold_tier.layout import PartitionLayout
-from cold_tier.manifest.model import Owner
-from cold_tier.manifest.reader import load_newest
+from cold_tier.manifest.model import Owner, Snapshot
+from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import Stopped
 from hot_tier.errors import TierlogError
-from hot_tier.ids import NO_EPOCH
+from hot_tier.ids import NO_EPOCH, Offset
 from hot_tier.replication.replica import Replica
 from hot_tier.replication.table import PartitionTable
 from offloader.plan import local_drop_offset
-from offloader.trust import Local, judge, stopped_error
+from offloader.stored import stored_until
+from offloader.trust import Judgement, Local, judge, stopped_error
 
 log = structlog.get_logger()
+
+AGAIN_MS: Final = 60_000
 
 
 class FollowedPartitions:
@@ -42,30 +49,65 @@ class FollowedPartitions:
         self._keep_ms = delete_grace_ms // 2
         self._loaded: dict[PartitionLayout, int] = {}
         """When the manifest was loaded, of those that are in the catalog."""
+        self._kept: dict[PartitionLayout, tuple[int, str]] = {}
+        """When the bucket was found not to hold what could be dropped, and what was wrong."""
 
     async def attend(self, now_ms: int) -> None:
         followed = {_layout(replica): replica for replica in self._partitions.replicas}
         for layout, replica in followed.items():
             if self._catalog.get(layout) is not None or self._catalog.stopped(layout) is not None:
                 self._loaded.setdefault(layout, now_ms)  # It may be left from when this broker led.
-            if replica.log.config.remote_storage_enable and self._drop_local(replica, now_ms):
+            if replica.log.config.remote_storage_enable and await self._drop_local(layout, replica, now_ms):
                 self._forget(layout)
+        self._kept = {layout: kept for layout, kept in self._kept.items() if layout in followed}
         for layout, loaded_ms in list(self._loaded.items()):
             if layout not in followed:
                 del self._loaded[layout]  # Led here now, or not held: the catalog is others' affair.
             elif not 0 <= now_ms - loaded_ms < self._keep_ms:
                 self._forget(layout)
-        for layout in self._catalog.take_wanted() & followed.keys():
+        await self._load_wanted(now_ms)
+
+    async def _load_wanted(self, now_ms: int) -> None:
+        for layout in self._catalog.take_wanted() & {_layout(replica) for replica in self._partitions.replicas}:
             await self._load(layout, now_ms)
 
-    def _drop_local(self, replica: Replica, now_ms: int) -> bool:
+    async def _drop_local(self, layout: PartitionLayout, replica: Replica, now_ms: int) -> bool:
         archived = self._image.archived(replica.topic.id, replica.tp.partition)
         if archived is None:
             return False
         partition_log = replica.log
         reach = archived._replace(end_offset=min(archived.end_offset, replica.high_watermark))
         drop = local_drop_offset(partition_log.config, partition_log.segments(), reach, now_ms)
-        return drop is not None and partition_log.drop_local_before(drop, now_ms) > 0
+        if drop is None or 0 <= now_ms - self._kept.get(layout, (-AGAIN_MS, ""))[0] < AGAIN_MS:
+            return False
+        await self._load_wanted(now_ms)  # Whoever reads waits for no more than one of these.
+        until, wrong = await self._stored_until(layout, replica, drop)
+        if replica.failure is not None:
+            return False  # It is led here now, or not held.
+        if wrong:
+            if self._kept.get(layout, (0, ""))[1] != wrong:
+                log.error("local segments stay: the bucket does not hold them", partition=str(replica.tp), why=wrong)
+            self._kept[layout] = now_ms, wrong
+        else:
+            self._kept.pop(layout, None)
+        return partition_log.drop_local_before(until, now_ms) > 0
+
+    async def _stored_until(self, layout: PartitionLayout, replica: Replica, drop: Offset) -> tuple[Offset, str]:
+        """Up to where the bucket holds what is to be dropped, and what is wrong there."""
+        store, local_start = self._catalog.store, replica.log.local_log_start_offset
+        try:
+            snapshot = await load_newest(store, layout)
+            judgement = self._judge(layout, replica, snapshot)
+            if judgement.stops or snapshot is None:
+                return local_start, judgement.what or "there is no manifest"
+            return await stored_until(store, Manifest(snapshot, PageCache(store)), local_start, drop)
+        except TierlogError as error:
+            return local_start, str(error)
+
+    def _judge(self, layout: PartitionLayout, replica: Replica, snapshot: Snapshot | None) -> Judgement:
+        recorded = self._image.archive_record(layout.topic_id, layout.partition)
+        local = Local(replica.log.log_start_offset, replica.log.local_log_start_offset)
+        return judge(snapshot, recorded, local, self._owner, NO_EPOCH)
 
     async def _load(self, layout: PartitionLayout, now_ms: int) -> None:
         try:
@@ -77,9 +119,7 @@ class FollowedPartitions:
         if replica is None:
             return
         self._loaded[layout] = now_ms
-        recorded = self._image.archive_record(layout.topic_id, layout.partition)
-        local = Local(replica.log.log_start_offset, replica.log.local_log_start_offset)
-        judgement = judge(snapshot, recorded, local, self._owner, NO_EPOCH)
+        judgement = self._judge(layout, replica, snapshot)
         if judgement.stops:
             where = f"{self._catalog.store.url}{layout.manifest_folder}"
             self._catalog.stop(layout, stopped_error(Stopped(judgement.verdict, judgement.what), layout, where))

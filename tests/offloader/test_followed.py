@@ -16,6 +16,7 @@ from hot_tier.cluster.store import Put
 from hot_tier.ids import NodeId, PartitionId
 from hot_tier.record.columns import decode_records
 from hot_tier.replication.replica import Replica
+from offloader.followed import AGAIN_MS
 from offloader.new_replica import ArchivedStart
 from tests.offloader.harness import TOPIC, Archived, archived_node
 
@@ -162,3 +163,29 @@ async def test_a_log_whose_role_has_changed_is_left_alone(tmp_path):
         replica.close(ArchiveNotLoaded("it leads now"))
         await ArchivedStart(node.store)(replica)
         assert replica.log.log_end_offset == end
+
+
+@pytest.mark.parametrize("what", ["rows", "index", "manifests"])
+async def test_nothing_goes_that_the_bucket_does_not_hold_any_more(tmp_path, what: str) -> None:
+    """The leader has recorded it, and has not looked since."""
+    async with following(tmp_path) as (node, replica, archived_end, epoch):
+        await say_archived(node, archived_end, epoch)
+        second = node.catalog.get(node.layout).snapshot.tail[1]
+        harmed = {
+            "rows": [node.layout.rows(second.name)],
+            "index": [node.layout.index(second.name)],
+            "manifests": await node.keys(node.layout.manifest_folder),
+        }[what]
+        kept = {key: (tmp_path / "bucket" / key).read_bytes() for key in harmed}
+        for key in harmed:
+            (tmp_path / "bucket" / key).unlink()
+        node.clock.now_ms += 2 * HOUR_MS
+        await attend(node)
+        await attend(node)
+        expected = 0 if what == "manifests" else second.base_offset
+        assert replica.log.local_log_start_offset == expected
+        for key, data in kept.items():
+            (tmp_path / "bucket" / key).write_bytes(data)
+        node.clock.now_ms += AGAIN_MS
+        await attend(node)
+        assert replica.log.local_log_start_offset == archived_end

@@ -3,13 +3,22 @@
 On a cluster `spark-submit` decides all of this, and `session` takes what it finds.
 """
 
+import logging
 import os
 import re
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pyspark
+from pyspark import java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -51,8 +60,7 @@ def session(
     """The session that runs, or one on all cores of this machine."""
     builder = SparkSession.Builder().appName(name)
     wanted = {"spark.ui.enabled": "false", **(s3a_config(s3_endpoint) if s3 or s3_endpoint else {}), **(config or {})}
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        # Otherwise spark-submit started this program, and has named the master.
+    if _starts_java():
         wanted = {"spark.master": "local[*]", **wanted}
         # Workers run this very Python: Spark would take whichever `python3` it finds.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -66,3 +74,74 @@ def session(
         raise SettingsError(
             "Java does not start, and Spark needs it", hint="install Java 17, or say where it is with JAVA_HOME"
         ) from error
+
+
+@contextmanager
+def own_session(
+    name: str, *, s3: bool = False, s3_endpoint: str = "", config: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """A session for as long as this lasts. Ctrl-C ends it at once, from its first moment on, and its Java with it."""
+    with _java_ends_on_interrupt(), tempfile.TemporaryDirectory(prefix="tierlog-spark-") as scratch:
+        # Spark makes this directory as soon as it looks for a table, by default where the program was started.
+        started = {"spark.sql.warehouse.dir": f"{scratch}/warehouse"} if _starts_java() else {}
+        spark = session(name, s3=s3, s3_endpoint=s3_endpoint, config={**started, **(config or {})})
+        if _starts_java() and threading.current_thread() is threading.main_thread():
+            # Spark's own handler asks Java to cancel the jobs, in the middle of another question to it.
+            signal.signal(signal.SIGINT, _interrupt)
+        yield spark
+        spark.stop()
+
+
+@contextmanager
+def _java_ends_on_interrupt() -> Iterator[None]:
+    """Java ignores Ctrl-C, and until it has started nothing else tells it to end."""
+    started: list[subprocess.Popen[Any]] = []
+
+    def start(*arguments: Any, **options: Any) -> "subprocess.Popen[Any]":
+        started.append(subprocess.Popen(*arguments, **options))
+        return started[-1]
+
+    java_gateway.Popen = start  # type: ignore[assignment, attr-defined]
+    try:
+        yield
+    except KeyboardInterrupt:
+        for each in started:
+            each.kill()
+            each.wait()
+        raise
+    finally:
+        java_gateway.Popen = subprocess.Popen  # type: ignore[attr-defined]
+
+
+def _interrupt(number: int, frame: object) -> None:
+    # The program ends now: py4j would write a traceback for the answer that it waits for.
+    logging.disable(logging.CRITICAL)
+    raise KeyboardInterrupt
+
+
+def _starts_java() -> bool:
+    """Otherwise `spark-submit` started this program, and has named the master."""
+    return "PYSPARK_GATEWAY_PORT" not in os.environ
+
+
+def session_endpoints(spark: SparkSession) -> dict[str, str]:
+    """The S3-compatible stores that Hadoop's settings name, by bucket; that of `*` for all others. None: Amazon S3."""
+    settings = {}
+    context = getattr(spark, "_jsc", None)
+    if context is not None:
+        settings["endpoint"] = context.hadoopConfiguration().get("fs.s3a.endpoint")
+    prefix = "spark.hadoop.fs.s3a."
+    settings |= {name.removeprefix(prefix): value for name, value in spark.conf.getAll.items() if prefix in name}
+    secure = settings.get("connection.ssl.enabled", "true").lower() != "false"
+    found = {}
+    for name, value in settings.items():
+        named = re.fullmatch(r"(?:bucket\.(.+)\.)?endpoint", name)
+        if named and value and not value.endswith(".amazonaws.com"):
+            found[named[1] or "*"] = value if "://" in value else f"{'https' if secure else 'http'}://{value}"
+    return found
+
+
+def session_endpoint(spark: SparkSession, bucket: str) -> str:
+    """That of the bucket's store; empty: Amazon S3."""
+    endpoints = session_endpoints(spark)
+    return endpoints.get(urlsplit(bucket).netloc) or endpoints.get("*") or ""

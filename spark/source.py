@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ from hot_tier.errors import SettingsError, TierlogError
 from spark.options import ReadOptions, read_options
 from spark.pieces import SCHEMA, Task, read_task, schema_of, tasks
 from spark.plan import Plan, Range, plan_read
+from spark.session import session_endpoint, session_endpoints
 
 _IN_TASKS: Final = ("spark.sql.sources.parallelPartitionDiscovery.parallelism", "16")
 """By default Spark lists each file in a task of its own: 12 s for 2,000 files, 0.7 s with this."""
@@ -72,13 +73,26 @@ def exactly(plan: Plan) -> dict[str, str]:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("tierlog")` known to this session."""
-    spark.dataSource.register(TierlogDataSource)
+    """Makes `format("tierlog")` known to this session, with the S3 endpoints that its settings name.
+
+    Spark makes the source in another process, which knows nothing of the session.
+    """
+
+    class Source(TierlogDataSource):
+        endpoints = session_endpoints(spark)
+
+    spark.dataSource.register(Source)
 
 
 class TierlogDataSource(DataSource):
+    endpoints: ClassVar[Mapping[str, str]] = {}
+    """Of S3-compatible stores, by bucket; that of `*` for all others."""
+
     def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__(dict(options))
+        given = {name.lower(): value for name, value in options.items()}
+        name = urlsplit(given.get("bucket") or given.get("path") or "").netloc
+        endpoint = self.endpoints.get(name) or self.endpoints.get("*") or ""
+        super().__init__({"s3endpoint": endpoint, **given})
         self._plan: Plan | None = None
 
     @classmethod
@@ -239,7 +253,7 @@ def _literal(path: str) -> str:
 def _given(spark: SparkSession, bucket: str, topic: str, options: Mapping[str, Any]) -> dict[str, str]:
     given = {"bucket": bucket, "subscribe": topic, **{name: _text(value) for name, value in options.items()}}
     if "s3endpoint" not in {name.lower() for name in given}:
-        given["s3Endpoint"] = spark.conf.get("spark.hadoop.fs.s3a.endpoint", "") or ""
+        given["s3Endpoint"] = session_endpoint(spark, bucket)
     return given
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,7 +26,7 @@ from hot_tier.errors import (
     UnknownTopic,
 )
 from spark.options import parse_time
-from spark.session import session
+from spark.session import own_session, session_endpoint
 
 
 class JobFailed(TierlogError):
@@ -89,28 +89,26 @@ def run(
     """Parses, runs `work` on a session, and says what went wrong; `through_hadoop`: rows are read by Spark itself."""
     given = parser.parse_args(arguments)
     running = SparkSession.getActiveSession()
-    spark = running
+    given.session_ends = running is None
     try:
-        if spark is None:
-            spark = _start(given, through_hadoop, config or {})
-        return work(spark, given)
+        with nullcontext(running) if running is not None else _started(given, through_hadoop, config or {}) as spark:
+            given.s3_endpoint = given.s3_endpoint or session_endpoint(spark, given.bucket)
+            return work(spark, given)
     except TierlogError as error:
         return report(error, as_json=given.json)
     except PySparkException as error:
         return report(_translated(error), as_json=given.json)
     except KeyboardInterrupt:
         return 130
-    finally:
-        if spark is not None and running is None:
-            spark.stop()
 
 
-def _start(given: argparse.Namespace, through_hadoop: bool, config: Mapping[str, str]) -> SparkSession:
+@contextmanager
+def _started(given: argparse.Namespace, through_hadoop: bool, config: Mapping[str, str]) -> Iterator[SparkSession]:
     in_s3 = any(str(value).startswith(("s3:", "s3a:")) for value in vars(given).values())
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         # On one machine Spark's 200 tasks for every shuffle are most of a small job's time.
         config = {"spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)), **config}
-    spark = session(
+    with own_session(
         f"tierlog {given.bucket}",
         s3=in_s3 and through_hadoop,
         s3_endpoint=given.s3_endpoint if through_hadoop else "",
@@ -119,13 +117,15 @@ def _start(given: argparse.Namespace, through_hadoop: bool, config: Mapping[str,
             "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
             **config,
         },
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    ) as spark:
+        spark.sparkContext.setLogLevel("ERROR")
+        yield spark
 
 
 def _translated(error: PySparkException) -> TierlogError:
     text = str(error).strip()
+    if error.getCondition() == "CAST_INVALID_INPUT":
+        return SettingsError(text.splitlines()[0], hint="write try_cast(… as …): it gives null for what is none")
     if isinstance(error, AnalysisException | ParseException):
         return SettingsError(text.splitlines()[0], hint="check the expression and the names of columns in it")
     # What a task raised is the last of the lines that name our errors.

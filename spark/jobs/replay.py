@@ -137,6 +137,20 @@ def replay_to_table(
     return ReplayReport(job, topic, table, spark.table(table).where(F.col("replay") == job).count(), {})
 
 
+def check_catalog(spark: SparkSession, table: str) -> None:
+    """SettingsError unless a session that is started later finds the table."""
+    names = {table.split(".")[0], str(spark.conf.get("spark.sql.defaultCatalog", "spark_catalog")), "spark_catalog"}
+    if spark.conf.get("spark.sql.catalogImplementation", "in-memory") != "in-memory":
+        return
+    if not any(spark.conf.get(f"spark.sql.catalog.{name}", "") for name in names):
+        raise SettingsError(
+            "Spark has no catalog here that keeps tables: this one would be gone when the job ends",
+            where=table,
+            hint="write files with --to URL, or run it with spark-submit and a catalog, such as "
+            "--conf spark.sql.catalogImplementation=hive",
+        )
+
+
 def chosen(rows: DataFrame, where: str | None) -> DataFrame:
     return rows if where is None else rows.where(where)
 
@@ -169,6 +183,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _work(spark: SparkSession, given: argparse.Namespace) -> int:
+    if given.table and given.session_ends:
+        check_catalog(spark, given.table)
     options = range_options(given)
     if given.s3_endpoint:
         options["s3Endpoint"] = given.s3_endpoint

@@ -5,13 +5,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from pyspark.sql import SparkSession
 
 from cold_tier.errors import StoreMisconfigured
-from spark.session import hadoop_version, s3a_config
-from spark.source import tierlog_read
+from spark.session import hadoop_version, s3a_config, session_endpoints
+from spark.source import register, tierlog_read
 from tests.integration.tiers import SOON
 from tests.spark.topics import Row, consume, create, rows_of, send, settle
 from tests.support.s3 import S3Server, credentials, weed
@@ -76,6 +77,30 @@ def test_through_s3a(spark: SparkSession, bucket: Bucket, tmp_path: Path) -> Non
 def test_without_any_jar(spark: SparkSession, bucket: Bucket) -> None:
     frame = tierlog_read(spark, bucket.url, "orders", s3Endpoint=bucket.server.endpoint)
     assert rows_of(frame) == [row for row in bucket.truth if row[2] < bucket.end]
+
+
+@pytest.mark.parametrize("setting", ["fs.s3a.endpoint", "fs.s3a.bucket.{name}.endpoint"])
+def test_the_sessions_endpoint_is_used(spark: SparkSession, bucket: Bucket, setting: str) -> None:
+    setting = f"spark.hadoop.{setting.format(name=urlsplit(bucket.url).netloc)}"
+    spark.conf.set(setting, bucket.server.endpoint)
+    try:
+        register(spark)
+        frame = spark.read.format("tierlog").option("bucket", bucket.url).option("subscribe", "orders").load()
+        assert rows_of(frame) == [row for row in bucket.truth if row[2] < bucket.end]
+        assert tierlog_read(spark, bucket.url, "orders").count() == bucket.end
+    finally:
+        spark.conf.unset(setting)
+
+
+def test_an_endpoint_as_hadoop_takes_it(spark: SparkSession) -> None:
+    told = {"endpoint": "127.0.0.1:8333", "connection.ssl.enabled": "false", "bucket.a.endpoint": "s3.amazonaws.com"}
+    for name, value in told.items():
+        spark.conf.set(f"spark.hadoop.fs.s3a.{name}", value)
+    found = session_endpoints(spark)
+    for name in told:
+        spark.conf.unset(f"spark.hadoop.fs.s3a.{name}")
+    assert found == {"*": "http://127.0.0.1:8333"}
+    assert session_endpoints(spark) == {}
 
 
 def test_a_missing_bucket_is_named(spark: SparkSession, bucket: Bucket) -> None:

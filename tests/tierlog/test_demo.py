@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from tests.support.etcd import etcd_binary
 from tierlog.demo import archive
 from tierlog.demo.report import Report
+from tierlog.demo.story import Story
+from tierlog.process import ServeProcess
 
 WITHOUT_KAFKA_CLIENT = """
 import sys
@@ -68,3 +71,17 @@ def test_a_spark_that_takes_too_long_is_a_check_that_fails(monkeypatch: pytest.M
     report = Report(quiet=True)
     archive._count_with_spark(report, "file:///nowhere", "orders", 1)
     assert [(each.claim, each.holds) for each in report.checks] == [("Spark reads the archive", False)]
+
+
+def test_an_interrupted_act_leaves_no_thread_that_the_program_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> float:
+        assert "outage" in {thread.name for thread in threading.enumerate()}
+        raise KeyboardInterrupt
+
+    story = Story(ServeProcess(tmp_path / "never started"), Report(quiet=True))
+    monkeypatch.setattr(story, "_send", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        story._kill()
+    assert "outage" not in {thread.name for thread in threading.enumerate()}

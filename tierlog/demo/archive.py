@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -50,15 +51,18 @@ def _count_with_spark(report: Report, bucket: str, topic: str, rows: int) -> Non
     report.show(f'tierlog_read(spark, "{bucket}", "{topic}").groupBy(date_trunc("hour", "timestamp")).count()')
     command = [sys.executable, "-m", "tierlog.demo.spark_counts", bucket, topic]
     began = time.monotonic()
-    try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=_SPARK_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        report.check("Spark reads the archive", False, f"not within {_SPARK_TIMEOUT_S:.0f} s: is the machine busy?")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as counting:
+        try:
+            told, complaints = counting.communicate(timeout=_SPARK_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            # Asked to end, not killed: it ends its Java too. So it does on Ctrl-C, which reaches it as well.
+            counting.send_signal(signal.SIGINT)
+            report.check("Spark reads the archive", False, f"not within {_SPARK_TIMEOUT_S:.0f} s: is the machine busy?")
+            return
+    if counting.returncode:
+        report.check("Spark reads the archive", False, complaints.strip().splitlines()[-1] if complaints else "")
         return
-    if ran.returncode:
-        report.check("Spark reads the archive", False, ran.stderr.strip().splitlines()[-1] if ran.stderr else "")
-        return
-    hours = json.loads(ran.stdout.splitlines()[-1])
+    hours = json.loads(told.splitlines()[-1])
     report.table(("hour (UTC)", "orders>"), [(hour, f"{count:,}") for hour, count in hours[-5:]])
     report.say(f"the last five of {len(hours):,} hours; {time.monotonic() - began:.1f} s, most of it Spark's start")
     report.check("Spark counts every archived order", sum(count for _, count in hours) == rows, f"{rows:,}")

@@ -6,7 +6,7 @@ A process of its own: Spark's start writes to standard error what nobody asked f
 import json
 import sys
 
-from spark.session import session
+from spark.session import own_session
 from spark.source import tierlog_read
 
 
@@ -17,15 +17,17 @@ def main(bucket: str, topic: str) -> None:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
     }
-    spark = session("tierlog demo", config=config)
-    tierlog_read(spark, bucket, topic).createOrReplaceTempView("archived")
-    hours = spark.sql(
-        "select date_format(timestamp, 'yyyy-MM-dd HH:00') as hour, count(*) as records "
-        "from archived group by 1 order by 1"
-    )
-    print(json.dumps([[row["hour"], row["records"]] for row in hours.collect()]))
-    spark.stop()
+    with own_session("tierlog demo", config=config) as spark:
+        tierlog_read(spark, bucket, topic).createOrReplaceTempView("archived")
+        hours = spark.sql(
+            "select date_format(timestamp, 'yyyy-MM-dd HH:00') as hour, count(*) as records "
+            "from archived group by 1 order by 1"
+        )
+        print(json.dumps([[row["hour"], row["records"]] for row in hours.collect()]))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(130)

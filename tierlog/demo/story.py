@@ -146,7 +146,11 @@ class Story:
             if done - before >= KILL_AFTER:
                 enough.set()
 
-        seconds = self._send(orders(LIVE, self._now_ms, first=HISTORY), watch)
+        try:
+            seconds = self._send(orders(LIVE, self._now_ms, first=HISTORY), watch)
+        except BaseException:
+            outage.call_off()
+            raise
         outage.finish()
         self._report.say(
             f"killed after {outage.acknowledged:,} acks; ready again {self._service.start_seconds:.2f} s later; "
@@ -204,7 +208,10 @@ class Story:
 
 
 class Outage(threading.Thread):
-    """Kills the broker when told to, and starts it again; `finish` raises what went wrong in here."""
+    """Kills the broker when told to, and starts it again; `finish` raises what went wrong in here.
+
+    The program does not end while this thread waits: it is finished or called off.
+    """
 
     def __init__(self, service: ServeProcess, when: threading.Event, count: Callable[[], int]) -> None:
         super().__init__(name="outage")
@@ -213,16 +220,24 @@ class Outage(threading.Thread):
         self._service = service
         self._when = when
         self._count = count
+        self._called_off = False
         self._failure: BaseException | None = None
 
     def run(self) -> None:
         self._when.wait()
+        if self._called_off:
+            return
         try:
             self._service.kill()
             self.acknowledged = self._count()
             self._service.start()
         except BaseException as error:
             self._failure = error
+
+    def call_off(self) -> None:
+        self._called_off = True
+        self._when.set()
+        self.join()
 
     def finish(self) -> None:
         self._when.set()

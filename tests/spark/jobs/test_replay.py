@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,8 +15,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
+from hot_tier.errors import SettingsError
 from hot_tier.record.columns import NewRecord
-from spark.jobs.replay import main, replay_to_topic
+from spark.jobs.command import configured
+from spark.jobs.replay import check_catalog, main, replay_to_topic
 from spark.jobs.replay_target import HEADER, Progress, TargetTopic, TargetUnavailable, TopicWriter
 from tests.spark.conftest import Archive
 from tests.spark.jobs.buckets import archive_of
@@ -175,6 +178,30 @@ def test_out_to_files_and_a_table(
         assert json.loads(capsys.readouterr().out)["records"] == len(wanted)
     assert spark.table("replayed").count() == 2 * len(wanted)
     spark.sql("drop table replayed")
+
+
+def test_the_filter_of_the_docs_runs(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "SPARK_JOBS.md").read_text()
+    where = re.search(r'--where "(cast\(key.*)" \\', page)
+    assert where is not None
+    values = [b'{"total": 12.50}', b'{"total": 120.5}', b'{"total": "none"}', b"no JSON", None, b'{"total": 500}']
+    orders = [NewRecord(START_MS + n, b"ada", value, ()) for n, value in enumerate(values)]
+    source = archive_of(tmp_path / "bucket", "orders", [orders])
+    flags = ["orders", "--bucket", source, "--to", f"file://{tmp_path}/out"]
+    assert main([*flags, "--where", where[1], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 2
+    assert main([*flags, "--where", "cast(cast(value as string) as int) > 1"]) == 2
+    assert "try_cast" in capsys.readouterr().err
+
+
+def test_a_table_that_would_be_gone_is_refused(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SettingsError, match="no catalog here that keeps tables"):
+        check_catalog(spark, "replayed")
+    with configured(spark, "spark.sql.defaultCatalog", "lake"), pytest.raises(SettingsError):
+        check_catalog(spark, "db.replayed")
+    spark.conf.set("spark.sql.catalog.lake", "org.example.Catalog")
+    check_catalog(spark, "lake.db.replayed")
+    spark.conf.unset("spark.sql.catalog.lake")
 
 
 def test_what_is_wrong_is_said(

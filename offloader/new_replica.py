@@ -1,14 +1,17 @@
 """A replica whose next offset the leader has only in the bucket: it goes on at the end of the archive.
 
 A new replica of an archived partition so copies only what is still local at its leader. What it needs of the rest is in
-the bucket: where the log starts, where leader epochs began, and the producers' state at the end of the archive.
+the bucket: where the log starts, where leader epochs began, and the producers' state at the end of the archive. What
+the replica itself still had goes, once the bucket is found to hold it.
 """
 
 from cold_tier.layout import PartitionLayout
+from cold_tier.manifest.reader import Manifest, PageCache
 from cold_tier.objects.retrying import RetryingStore
 from hot_tier.errors import OffsetArchived
 from hot_tier.replication.replica import Replica
 from offloader.restore import load_history
+from offloader.stored import stored_until
 
 
 class ArchivedStart:
@@ -19,15 +22,21 @@ class ArchivedStart:
         where = str(replica.tp)
         layout = PartitionLayout(replica.tp.topic, replica.topic.id, replica.tp.partition)
         history = await load_history(self._store, layout)
+        local_start, reached = replica.log.local_log_start_offset, replica.log.log_end_offset
+        wrong = ""
+        if history is not None:
+            manifest = Manifest(history.snapshot, PageCache(self._store))
+            _, wrong = await stored_until(self._store, manifest, local_start, reached)
         if replica.failure is not None:
             return  # It is no follower any more, and its log no longer ours to change.
-        reached = replica.log.log_end_offset
         if history is None or history.snapshot.end_offset <= reached:
             raise OffsetArchived(
                 f"the leader has offset {reached} in the bucket alone, and the newest manifest does not hold it",
                 where=where,
                 hint="check that all brokers have the same --bucket",
             )
+        if wrong:
+            raise OffsetArchived(wrong, where=where, hint="the local copy stays; put the object back")
         snapshot = history.snapshot
         replica.begin_at_archive(
             snapshot.log_start_offset, snapshot.end_offset, list(history.epochs), history.producers

@@ -13,6 +13,7 @@ from cold_tier.reader import ColdReader
 from gateway.fetch.reader import Archive, Reader
 from hot_tier.cluster.model import archived_key, encode, partition_key
 from hot_tier.cluster.store import Put
+from hot_tier.errors import OffsetArchived
 from hot_tier.ids import NodeId, PartitionId
 from hot_tier.record.columns import decode_records
 from hot_tier.replication.replica import Replica
@@ -163,6 +164,23 @@ async def test_a_log_whose_role_has_changed_is_left_alone(tmp_path):
         replica.close(ArchiveNotLoaded("it leads now"))
         await ArchivedStart(node.store)(replica)
         assert replica.log.log_end_offset == end
+
+
+async def test_a_replica_keeps_what_it_has_while_the_bucket_does_not_hold_it(tmp_path) -> None:
+    async with following(tmp_path) as (node, replica, archived_end, _epoch):
+        replica.log.truncate_to(40, node.clock())
+        end = replica.log.log_end_offset
+        second = node.catalog.get(node.layout).snapshot.tail[1]
+        assert second.base_offset < end < archived_end
+        path = tmp_path / "bucket" / node.layout.rows(second.name)
+        data = path.read_bytes()
+        path.unlink()
+        with pytest.raises(OffsetArchived, match="gone from the bucket"):
+            await ArchivedStart(node.store)(replica)
+        assert (replica.log.local_log_start_offset, replica.log.log_end_offset) == (0, end)
+        path.write_bytes(data)
+        await ArchivedStart(node.store)(replica)
+        assert replica.log.log_end_offset == archived_end
 
 
 @pytest.mark.parametrize("what", ["rows", "index", "manifests"])

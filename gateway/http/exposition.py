@@ -108,6 +108,15 @@ def _node(api: "Api") -> Iterator[Metric]:
     yield _gauge("tierlog_disk_free_bytes", "Room on the data directory's disk.", disk.free_bytes)
     yield _gauge("tierlog_disk_full", "1 while writes are refused for want of room.", disk.full)
     yield _gauge("tierlog_log_open_files", "Log files that are kept open.", len(disk.files))
+    logs = list(api.node.logs)
+    yield _gauge(
+        "tierlog_log_failed",
+        "Logs that take no more writes, because their disk failed or their files are gone.",
+        sum(log.failure is not None for log in logs),
+    )
+    yield _gauge(
+        "tierlog_log_damaged_segments", "Segments known to be damaged.", sum(len(log.known_damage()) for log in logs)
+    )
     yield _counter(
         "tierlog_dead_letters_total", "Records that this node has dead-lettered.", api.dead_letters.topics.copied
     )

@@ -72,7 +72,10 @@ async def get_readiness(call: Call) -> web.StreamResponse:
 def _warnings(node: Node) -> list[str]:
     held = [] if node.archive is None else node.archive.held()
     stopped = [] if node.archive is None else node.archive.stopped()
-    warnings = [f"an archive needs repair: {each.why}" for each in held]
+    logs = list(node.logs)
+    warnings = [f"a log takes no writes: {log.failure}" for log in logs if log.failure is not None]
+    warnings += [f"a file is damaged: {damage}" for log in logs for damage in log.known_damage()]
+    warnings += [f"an archive needs repair: {each.why}" for each in held]
     return (warnings + [f"an archive is stopped: {why}" for why in stopped])[:MOST_WARNINGS]
 
 

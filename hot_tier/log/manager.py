@@ -281,6 +281,7 @@ class LogManager:
                 if now_ms >= next_room:
                     next_room = now_ms + settings.free_check_ms
                     self.disk.look_at_room()
+                    await self._look_in_place()
                 if now_ms >= next_checkpoint:
                     next_checkpoint = now_ms + settings.checkpoint_ms
                     await loop.run_in_executor(self._workers, self.disk.recovery_points.sync)
@@ -293,6 +294,13 @@ class LogManager:
             except Exception:
                 # Upkeep that stops for good fills the disk.
                 _log.exception("upkeep failed")
+
+    async def _look_in_place(self) -> None:
+        logs = list(self)
+        for at in range(0, len(logs), _LOGS_PER_STEP):
+            for log in logs[at : at + _LOGS_PER_STEP]:
+                log.look_in_place()
+            await asyncio.sleep(0)
 
     async def compact_once(self, log: PartitionLog) -> bool:
         """Compacts what may be compacted now; whether there was anything to do."""

@@ -38,20 +38,22 @@ def expired(
     """How many of the oldest segments may be deleted; `segments` is the whole local log, active segment last.
 
     Only sealed segments wholly below `deletable_end` go. The active one counts too when it is past its time: the
-    caller closes it, and it goes once it is sealed.
+    caller closes it, and it goes once it is sealed. The times of a damaged segment are not believed: it is as old as
+    the first whole one after it.
     """
     by_policy = "delete" in config.cleanup_policy
     excess = sum(segment.size for segment in segments) - config.retention_bytes
     count = 0
-    for segment in segments:
+    for at, segment in enumerate(segments):
         if segment.end_offset > deletable_end or segment.end_offset == segment.base_offset:
             break
         below_start = segment.end_offset <= log_start_offset and segment.sealed
+        timestamp = next((each.max_timestamp for each in segments[at:] if not each.damage), NO_TIMESTAMP)
         too_old = (
             by_policy
             and config.retention_ms >= 0
-            and segment.max_timestamp != NO_TIMESTAMP
-            and now_ms - segment.max_timestamp > config.retention_ms
+            and timestamp != NO_TIMESTAMP
+            and now_ms - timestamp > config.retention_ms
         )
         too_many = by_policy and config.retention_bytes >= 0 and excess >= segment.size and segment.sealed
         if not (below_start or too_old or too_many):

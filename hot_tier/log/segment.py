@@ -239,6 +239,10 @@ class Segment:
 
     # The file
 
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
     def file(self) -> OpenFile:
         """The open file; pin it to use it beyond this step of the loop."""
         file = self._file

@@ -22,7 +22,7 @@ from hot_tier.log.compaction_swap import Swap
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk, remove
 from hot_tier.log.epochs import LeaderEpochs
-from hot_tier.log.files import replace_synced, sync_directory, write_synced
+from hot_tier.log.files import check_in_place, replace_synced, sync_directory, write_synced
 from hot_tier.log.flush_job import FlushJob
 from hot_tier.log.index import Seal, SparseIndex
 from hot_tier.log.log_start import write_log_start
@@ -127,6 +127,10 @@ class StoredLog:
         """Those of the closed and synced segments that are known to be damaged."""
         return [segment.info() for segment in self._segments if segment.damage and segment.seal_written]
 
+    def known_damage(self) -> list[str]:
+        """What is wrong with its files, the active one too; whether readers have met it or not."""
+        return [f"{segment.path}, {segment.damage}" for segment in self._segments if segment.damage]
+
     def note_damage(self, info: SegmentInfo, what: str) -> None:
         """Somebody has found that a segment's file is not what its seal says."""
         segment = self._as_it_was(info)
@@ -215,6 +219,17 @@ class StoredLog:
         self._snapshots.append((self.log_end_offset, self.producers.write(self.log_end_offset)))
         self.request_flush(self)
         return fresh
+
+    def look_in_place(self) -> None:
+        """Fails if the file that is written is no longer in its directory: a log that is seldom synced would go on
+        taking records that nobody finds after a restart."""
+        active = self._segments.active
+        if active is None or self.failure is not None or not active.is_open:
+            return
+        try:
+            check_in_place(active.path, active.file().fd)
+        except OSError as error:
+            self.fail(StorageFailure(f"the file that is written is gone: {error}", where=active.path))
 
     def fail(self, error: StorageFailure) -> None:
         """Takes no more writes: what the disk holds from here on is unknown."""
@@ -455,6 +470,8 @@ class StoredLog:
         self._write_log_start(self._segments[count].base_offset, synced=True)
         due_ms = now_ms + self.config.file_delete_delay_ms
         for segment in self._segments.drop_oldest(count):
+            if segment.damage:
+                _log.error("a damaged segment is past its time and goes", file=segment.path, damage=segment.damage)
             segment.retire()
             if segment in self._unsealed:
                 self._unsealed.remove(segment)

@@ -15,7 +15,8 @@ import pytest
 from gateway import record_stream
 from gateway.http.problems import Problem
 from gateway.http.read_routes import choose_media
-from hot_tier.record.batch import read_header
+from hot_tier.log.partition_log import PartitionLog
+from hot_tier.record.batch import iter_headers, read_header
 from hot_tier.record.compression import Codec
 from hot_tier.record.records import NewRecord, decode_records, encode_records
 from tests.gateway.http.conftest import Serve, Served
@@ -310,6 +311,40 @@ async def test_damage_is_told_and_never_skipped(served: Served) -> None:
     for headers in ({}, NDJSON, ARROW):
         reply = await served.get(f"{READ}?offset={damaged}", headers=headers)
         assert (reply.status, reply.problem) == (500, "corrupt-log")
+
+
+async def test_every_wrong_offset_length_and_epoch_is_told(served: Served) -> None:
+    """No CRC covers these bits of a batch."""
+    await served.make_topic("orders")
+    for value in (b"a", b"b", b"c"):
+        await served.produce("orders", value)
+    log = served.node.partitions.get("orders", 0).log
+    path = Path(log.segments()[0].path)
+    content = path.read_bytes()
+    second = [position for position, _ in iter_headers(content)][1]
+    for bit in range(128):
+        changed = bytearray(content)
+        changed[second + bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        reply = await served.get(f"{READ}?offset=1")
+        assert (reply.status, reply.problem) == (500, "corrupt-log"), bit
+        before = await served.messages("orders")
+        assert (values(before), before["next_offset"]) == ([b"a"], 1)
+        if bit == 0:
+            [warning] = (await served.get("/readyz")).json["warnings"]
+            assert str(path) in warning
+            metrics = (await served.get("/metrics")).body.decode()
+            assert "tierlog_log_damaged_segments 1.0" in metrics
+        path.write_bytes(content)
+        _forget_damage(log)
+    assert values(await served.messages("orders")) == [b"a", b"b", b"c"]
+
+
+def _forget_damage(log: PartitionLog) -> None:
+    """As if the whole file had lain there for a second."""
+    segment = log._segments[0]
+    segment._seen = (0.0, ())
+    segment.look_again()
 
 
 @pytest.mark.parametrize("headers", [NDJSON, ARROW])

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -153,6 +154,30 @@ async def test_what_cannot_be_fetched_and_why(topic):
         assert await code(13, (0, 0, BIG), topic="nowhere") == ErrorCode.UNKNOWN_TOPIC_ID
         assert await code(11, (0, 0, BIG), leader_epoch=epoch + 1) == ErrorCode.UNKNOWN_LEADER_EPOCH
         assert topic.server.unexpected_errors == 0
+
+
+async def test_every_wrong_offset_length_and_epoch_is_an_error(topic):
+    """No CRC covers these bits of a batch."""
+    await write(topic, b"a", b"b", b"c")
+    log = topic.node.partitions.get("t", 0).log
+    path = Path(log.segments()[0].path)
+    content = path.read_bytes()
+    second = [position for position, _ in iter_headers(content)][1]
+    async with topic.connect() as wire:
+        for bit in range(128):
+            changed = bytearray(content)
+            changed[second + bit // 8] ^= 1 << bit % 8
+            path.write_bytes(changed)
+            for offset, code, expected in ((1, ErrorCode.CORRUPT_MESSAGE, []), (0, ErrorCode.NONE, [b"a"])):
+                (part,) = parts(await wire.ask(fetch(topic, 11, (0, offset, BIG)), 11))
+                assert (ErrorCode(part.error_code), values(part)) == (code, expected), bit
+            path.write_bytes(content)
+            # As if the whole file had lain there for a second.
+            segment = log._segments[0]
+            segment._seen = (0.0, ())
+            segment.look_again()
+        (part,) = parts(await wire.ask(fetch(topic, 11, (0, 0, BIG)), 11))
+        assert values(part) == [b"a", b"b", b"c"]
 
 
 async def test_an_old_leader_epoch_is_fenced_and_told_the_leader(tmp_path):

@@ -316,3 +316,17 @@ async def test_a_partition_that_comes_back_is_not_measured_by_its_last_life(
         assert found.disk.doubts.damaged == set()
         assert found.log("orders", TOPIC_ID, 0, TopicConfig()).log_end_offset == 3
         await found.close()
+
+
+async def test_a_log_that_is_not_synced_misses_its_directory_too(tmp_path: Path) -> None:
+    manager = LogManager(str(tmp_path), LogSettings(min_free_bytes=0, free_check_ms=20))
+    await manager.open()
+    log = manager.log("orders", TOPIC_ID, 0, TopicConfig())
+    append(log, batch(b"not synced"))
+    await asyncio.sleep(0.1)
+    assert log.failure is None
+    shutil.rmtree(log.directory)
+    await until(lambda: log.failure is not None)
+    with pytest.raises(StorageFailure, match="is gone"):
+        append(log, batch(b"refused"))
+    await manager.close()

@@ -54,6 +54,17 @@ def test_by_size() -> None:
     assert count(TopicConfig(retention_bytes=0), log) == 2
 
 
+def test_a_damaged_segment_is_as_old_as_the_first_whole_one_after_it() -> None:
+    config = TopicConfig(retention_ms=1000)
+    harmed = segment(0, age_ms=5000)._replace(damage="byte 0: wrong")
+    missing = segment(0)._replace(damage="byte 0: missing", max_timestamp=-1)
+    for first in (harmed, missing):
+        assert count(config, [first, segment(10, age_ms=900), segment(20)]) == 0
+        assert count(config, [first, segment(10, age_ms=1001), segment(20)]) == 2
+        assert count(config, [first, first, segment(10, age_ms=900)]) == 0
+        assert count(config, [first]) == 0
+
+
 def test_an_empty_policy_keeps_all() -> None:
     config = TopicConfig(cleanup_policy=frozenset(), retention_ms=1, retention_bytes=1)
     segments = [segment(0, age_ms=DAY_MS), segment(10, age_ms=DAY_MS), segment(20, sealed=False)]

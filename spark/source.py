@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -150,7 +150,7 @@ def native_frame(spark: SparkSession, options: ReadOptions, plan: Plan) -> DataF
     with _listed_quickly(spark, options.store):
         frame = _listed(spark, base, plan) if count == 1 else None
         if frame is None:
-            reader = spark.read.schema(SCHEMA).option("basePath", base)
+            reader = _rows_reader(spark, base)
             frame = reduce(DataFrame.union, [reader.parquet(*group) for group in groups])
     for condition in _conditions(options, plan):
         frame = frame.where(condition)
@@ -166,11 +166,17 @@ def _listed(spark: SparkSession, base: str, plan: Plan) -> DataFrame | None:
     names = [key.rpartition("/")[2] for key in plan.files]
     if len(names) > MOST_NAMES or 2 * len(names) < sum(folders.values()):
         return None
-    reader = spark.read.schema(SCHEMA).option("basePath", base).option("pathGlobFilter", f"{{{','.join(names)}}}")
+    reader = _rows_reader(spark, base).option("pathGlobFilter", f"{{{','.join(names)}}}")
     frame = reader.parquet(*(f"{base}{folder}" for folder in folders))
     # Of a classic DataFrame the Java array has its length at once, the Python list takes a call for each.
     found = len(getattr(frame, "_jdf", frame).inputFiles())
     return frame if found == len(names) else None
+
+
+def _rows_reader(spark: SparkSession, base: str) -> DataFrameReader:
+    """Pages are compared with their checksums: a bit that flipped in the bucket fails the query."""
+    reader = spark.read.schema(SCHEMA).option("basePath", base)
+    return reader.option("parquet.page.verify-checksum.enabled", "true")
 
 
 def spark_url(store: StoreSettings) -> str:

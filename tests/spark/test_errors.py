@@ -17,6 +17,7 @@ from spark.options import read_options
 from spark.plan import plan_read
 from spark.source import register, tierlog_read
 from tests.spark.conftest import TOPIC, Archive
+from tests.spark.topics import rows_of
 
 pytestmark = pytest.mark.java
 
@@ -142,3 +143,19 @@ def test_json_offsets_as_text_or_mapping(spark: SparkSession, archive: Archive) 
     end = {TOPIC: {"0": 2, "1": 0, "2": 0}}
     assert tierlog_read(spark, archive.bucket, TOPIC, endingOffsets=end).count() == 2
     assert tierlog_read(spark, archive.bucket, TOPIC, endingOffsets=json.dumps(end)).count() == 2
+
+
+def test_a_flipped_bit_fails_the_query(spark: SparkSession, archive: Archive, copy: Path) -> None:
+    file = first_file(copy)
+    whole = file.read_bytes()
+    outcomes = []
+    for number in range(6):
+        harmed = bytearray(whole)
+        harmed[len(whole) * (number + 1) // 10] ^= 0x10
+        file.write_bytes(harmed)
+        try:
+            outcomes.append(rows_of(tierlog_read(spark, f"file://{copy}", TOPIC)) == archive.rows)
+        except (Py4JJavaError, PySparkException):
+            outcomes.append("refused")
+    assert False not in outcomes
+    assert "refused" in outcomes

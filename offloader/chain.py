@@ -57,7 +57,7 @@ def best_chain(candidates: Sequence[Candidate], start: Offset, goal: Offset) -> 
             lost += 0 if each.there else each.offsets
             unnamed += 0 if each.named else each.offsets
             options.append(((lost, unnamed, rows - each.segment.rows), each))
-        # A hole comes first: what is named and gone is not better than one, but stays named.
+        # Of equal ones a segment: one that is named and gone loses as much as a hole, but may be put back.
         best[at] = min(reversed(options), key=lambda option: option[0])
     chain: list[Candidate | Hole] = []
     at = start

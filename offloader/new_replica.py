@@ -2,26 +2,39 @@
 
 A new replica of an archived partition so copies only what is still local at its leader. What it needs of the rest is in
 the bucket: where the log starts, where leader epochs began, and the producers' state at the end of the archive. What
-the replica itself still had goes, once the bucket is found to hold it.
+the replica itself still had goes, once the bucket is found to hold it. A manifest that the leader would not go on from
+(`offloader.trust`) is no history to begin with.
 """
 
 from cold_tier.layout import PartitionLayout
+from cold_tier.manifest.model import Owner
 from cold_tier.manifest.reader import Manifest, PageCache
 from cold_tier.objects.retrying import RetryingStore
+from hot_tier.cluster.image import ClusterImage
+from hot_tier.cluster.model import Stopped
 from hot_tier.errors import OffsetArchived
+from hot_tier.ids import NO_EPOCH
 from hot_tier.replication.replica import Replica
 from offloader.restore import load_history
 from offloader.stored import stored_until
+from offloader.trust import Local, judge, stopped_error
 
 
 class ArchivedStart:
-    def __init__(self, store: RetryingStore) -> None:
+    def __init__(self, store: RetryingStore, image: ClusterImage) -> None:
         self._store = store
+        self._image = image
 
     async def __call__(self, replica: Replica) -> None:
         where = str(replica.tp)
         layout = PartitionLayout(replica.tp.topic, replica.topic.id, replica.tp.partition)
+        recorded = self._image.archive_record(layout.topic_id, layout.partition)
         history = await load_history(self._store, layout)
+        found = None if history is None else history.snapshot
+        judgement = judge(found, recorded, Local(0, 0), Owner(self._image.cluster_id, "", ""), NO_EPOCH)
+        if judgement.stops:
+            stopped = Stopped(judgement.verdict, judgement.what)
+            raise stopped_error(stopped, layout, f"{self._store.url}{layout.manifest_folder}")
         local_start, reached = replica.log.local_log_start_offset, replica.log.log_end_offset
         wrong = ""
         if history is not None:

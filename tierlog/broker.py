@@ -293,7 +293,7 @@ class Broker:
             settings.replication,
             clock=now_ms,
             suspect=membership.suspect,
-            restore=ArchivedStart(objects),
+            restore=ArchivedStart(objects, image),
             reassignment_bytes_per_s=lambda: self._reassignment_rate(image),
         )
         self._parts.push_async_callback(self.fetchers.close)

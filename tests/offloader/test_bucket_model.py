@@ -31,7 +31,7 @@ from offloader.settings import OffloadSettings
 from tests.offloader.harness import Archived, Clock, archived_node
 from tests.offloader.test_offloader import DROPPING, HOUR, without_worker
 
-SEEDS = int(os.environ.get("TIERLOG_MODEL_SEEDS", "6"))
+SEEDS = int(os.environ.get("TIERLOG_MODEL_SEEDS", "4"))
 STEPS = 40
 SETTINGS = OffloadSettings(orphan_age_ms=0, delete_grace_ms=HOUR, garbage_check_ms=0, manifest_history_ms=3 * HOUR)
 PLACES = [place for place in failpoints.PLACES if place.split(".")[0] in ("archive", "retention", "garbage")]

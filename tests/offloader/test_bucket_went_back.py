@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cold_tier import proposals
 from cold_tier.cache import ColdReadSettings
 from cold_tier.errors import ArchiveNotStopped, ArchiveStopped, ManifestWentBack, RecordsMissing
 from cold_tier.inventory import find_topics
@@ -21,6 +22,7 @@ from offloader.settings import OffloadSettings
 from offloader.verify import verify
 from tests.offloader.harness import Archived, archived_node
 from tests.offloader.test_offloader import DROPPING, HOUR, KEEPING, without_worker
+from tests.offloader.test_proposals import consider, merge
 
 EAGER = OffloadSettings(orphan_age_ms=0, delete_grace_ms=0, garbage_check_ms=0, manifest_history_ms=0)
 
@@ -164,6 +166,30 @@ async def test_what_is_gone_is_given_up_only_by_name(what: str, tmp_path: Path) 
         ]
         status = control(node).status(archive.partition.topic, 0)
         assert status.archived.lost == ((kept, end),)
+
+
+async def test_rewritten_segments_are_taken_up_where_the_old_are_gone(tmp_path: Path) -> None:
+    """The manifest went back to before a compaction: what it names was deleted since."""
+    async with archived_node(str(tmp_path), OffloadSettings(delete_grace_ms=0), config=DROPPING) as node:
+        without_worker(node, tmp_path)
+        await node.produce(100)
+        await rounds(node, 12)
+        end = node.catalog.get(node.layout).snapshot.end_offset
+        shutil.copytree(tmp_path / "bucket", tmp_path / "copy")
+        proposal = await merge(node, tmp_path, 1, 4)
+        await proposals.place(node.store, proposal)
+        assert await consider(node) == [("published", "")]
+        await rounds(node)
+        names = {segment.name for segment in node.catalog.get(node.layout).snapshot.tail}
+        put_back(tmp_path, node, "manifests")
+        await rounds(node)
+        [archive] = node.offloader
+        assert isinstance(archive.stopped, ManifestWentBack)
+        repaired = await node.offloader.repair(archive, "recover")
+        assert (repaired.taken_up, repaired.lost) == (1, ())
+        assert {segment.name for segment in node.catalog.get(node.layout).snapshot.tail} == names
+        await rounds(node)
+        assert [record.offset for record in await node.read_cold(0, end)] == list(range(end))
 
 
 async def test_newer_manifests_that_come_back_end_it(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from cold_tier.cache import ColdReadSettings
-from cold_tier.errors import ArchiveNotLoaded
+from cold_tier.errors import ArchiveNotLoaded, ManifestWentBack
 from cold_tier.reader import ColdReader
 from gateway.fetch.reader import Archive, Reader
 from hot_tier.cluster.model import archived_key, encode, partition_key
@@ -148,7 +148,7 @@ async def test_a_replica_begins_where_the_archive_ends(tmp_path):
         epochs = replica.log.epochs.entries()
         replica.log.truncate_to(7, node.clock())
         replica.high_watermark = 0
-        await ArchivedStart(node.store)(replica)
+        await ArchivedStart(node.store, node.running.node.image)(replica)
         log = replica.log
         assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, archived_end, archived_end)
         assert (replica.high_watermark, log.flushed_offset) == (archived_end, archived_end)
@@ -162,7 +162,7 @@ async def test_a_log_whose_role_has_changed_is_left_alone(tmp_path):
         replica.log.truncate_to(7, node.clock())
         end = replica.log.log_end_offset
         replica.close(ArchiveNotLoaded("it leads now"))
-        await ArchivedStart(node.store)(replica)
+        await ArchivedStart(node.store, node.running.node.image)(replica)
         assert replica.log.log_end_offset == end
 
 
@@ -176,10 +176,10 @@ async def test_a_replica_keeps_what_it_has_while_the_bucket_does_not_hold_it(tmp
         data = path.read_bytes()
         path.unlink()
         with pytest.raises(OffsetArchived, match="gone from the bucket"):
-            await ArchivedStart(node.store)(replica)
+            await ArchivedStart(node.store, node.running.node.image)(replica)
         assert (replica.log.local_log_start_offset, replica.log.log_end_offset) == (0, end)
         path.write_bytes(data)
-        await ArchivedStart(node.store)(replica)
+        await ArchivedStart(node.store, node.running.node.image)(replica)
         assert replica.log.log_end_offset == archived_end
 
 
@@ -207,3 +207,13 @@ async def test_nothing_goes_that_the_bucket_does_not_hold_any_more(tmp_path, wha
         node.clock.now_ms += AGAIN_MS
         await attend(node)
         assert replica.log.local_log_start_offset == archived_end
+
+
+async def test_a_replica_does_not_begin_with_a_manifest_that_went_back(tmp_path):
+    async with following(tmp_path) as (node, replica, _archived_end, _epoch):
+        replica.log.truncate_to(7, node.clock())
+        end = replica.log.log_end_offset
+        min((tmp_path / "bucket" / node.layout.manifest_folder).iterdir()).unlink()
+        with pytest.raises(ManifestWentBack):
+            await ArchivedStart(node.store, node.running.node.image)(replica)
+        assert (replica.log.local_log_start_offset, replica.log.log_end_offset) == (0, end)

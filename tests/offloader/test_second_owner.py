@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from cold_tier.errors import ArchiveNotStopped, ForeignManifest
+from cold_tier.errors import ArchiveNotStopped, ForeignManifest, ManifestWentBack
 from cold_tier.manifest.codec import write_snapshot
 from cold_tier.manifest.reader import load_newest
 from hot_tier.cluster.model import archived_key
@@ -139,6 +139,40 @@ async def test_a_copy_that_ran_by_mistake_is_taken_over(tmp_path: Path) -> None:
         async with node_at(other, clock, DROPPING) as node:
             await rounds(node)
             await assert_stopped(node, before)
+
+
+async def test_a_prefix_of_its_own_ends_it_too(tmp_path: Path) -> None:
+    """As docs/ARCHIVE_REPAIR.md says: all objects but the manifests, which are the other's."""
+    clock = Clock()
+    await archived_node_stopped(tmp_path, clock, DROPPING)
+    other = clone(tmp_path, "b")
+    async with node_at(tmp_path / "a", clock, DROPPING) as node:
+        await node.produce(60)
+        await rounds(node, 12)
+        manifests = node.layout.manifest_folder
+    async with node_at(other, clock, DROPPING) as node:
+        await rounds(node)
+        [archive] = node.offloader
+        assert isinstance(archive.stopped, ForeignManifest)
+    os.unlink(other / "bucket")
+    shutil.copytree(tmp_path / "a" / "bucket", other / "bucket")
+    shutil.rmtree(other / "bucket" / manifests)
+    async with node_at(other, clock, DROPPING) as node:
+        own = node.partition.log.log_end_offset
+        clock.now_ms += 1
+        await node.produce(60)
+        await rounds(node)
+        [archive] = node.offloader
+        assert isinstance(archive.stopped, ForeignManifest), "it stays, until somebody says so"
+        with pytest.raises(ManifestWentBack):
+            await node.offloader.repair(archive, "take-over")
+        assert (await node.offloader.repair(archive, "recover")).lost == ()
+        await rounds(node, 12)
+        assert archive.stopped is None and archive.backlog_bytes == 0
+        records = await node.read_cold(0, node.catalog.get(node.layout).snapshot.end_offset)
+        assert [record.offset for record in records] == list(range(len(records))) and len(records) > own
+        sent = [each.timestamp for each in node.sent[: len(records) - own]]
+        assert [record.timestamp for record in records[own:]] == sent, "its own, not those the other has there"
 
 
 async def test_records_of_another_are_not_taken_over(tmp_path: Path) -> None:

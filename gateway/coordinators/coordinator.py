@@ -33,7 +33,6 @@ from gateway.coordinators.groups.messages import (
     SyncRequest,
 )
 from gateway.coordinators.groups.states import State
-from gateway.coordinators.groups.subscription import read_partitions
 from gateway.coordinators.membership import Membership
 from gateway.coordinators.offsets_topic.loader import LoadedGroup
 from gateway.coordinators.offsets_topic.partitioning import OFFSETS_TOPIC
@@ -226,7 +225,7 @@ class GroupCoordinator:
         check_group_id(group_id, may_be_empty=True)
         entry = self._find(group_id)
         if entry is not None:
-            found.update(dict.fromkeys(read_partitions(entry.group)))
+            found.update(dict.fromkeys(entry.read_partitions()))
             found.update(entry.offsets)
         return found
 

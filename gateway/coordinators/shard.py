@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from gateway.coordinators.errors import CoordinatorLoading, CoordinatorNotAvailable
 from gateway.coordinators.groups.group import Group
+from gateway.coordinators.groups.states import State
+from gateway.coordinators.groups.subscription import read_partitions
 from gateway.coordinators.offsets_topic.loader import LoadedGroup
 from gateway.coordinators.offsets_topic.values import CommittedOffset
 from gateway.coordinators.offsets_topic.writer import OffsetsWriter
@@ -28,6 +30,15 @@ class GroupEntry:
     """Commits that are written and not committed yet, by partition."""
     empty_since_ms: int = 0
     """When the last member left; 0 when there never was one. Counts only while the group is Empty."""
+    _assigned: tuple[int, frozenset[TopicPartition]] = (-1, frozenset())
+
+    def read_partitions(self) -> frozenset[TopicPartition]:
+        """What members read as of the last generation that became stable, worked out once for each."""
+        if not self.group.roster:
+            return frozenset()
+        if self.group.state is State.STABLE and self._assigned[0] != self.group.generation:
+            self._assigned = self.group.generation, read_partitions(self.group)
+        return self._assigned[1]
 
 
 @dataclass(slots=True, eq=False)

@@ -46,11 +46,11 @@ def assigned_partitions(assignment: bytes) -> list[TopicPartition] | None:
         return None
 
 
-def read_partitions(group: Group) -> set[TopicPartition]:
+def read_partitions(group: Group) -> frozenset[TopicPartition]:
     """All that its members are assigned, as far as that can be told."""
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        return set()
-    return {tp for member in group.roster for tp in assigned_partitions(member.assignment) or ()}
+        return frozenset()
+    return frozenset(tp for member in group.roster for tp in assigned_partitions(member.assignment) or ())
 
 
 def group_topics(group: Group) -> frozenset[str] | None:

@@ -18,6 +18,9 @@ import zstandard
 
 from gateway.kafka.apis import Apis, load_handlers
 from gateway.kafka.protocol.api_keys import ApiKey, request_class
+from gateway.kafka.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from gateway.kafka.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from gateway.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from gateway.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from gateway.kafka.protocol.readers import MAX_REQUEST_ELEMENTS as MAX_ELEMENTS
 from gateway.kafka.protocol.schema import message_info
@@ -134,7 +137,18 @@ def bombs(rng: random.Random) -> Iterator[Shot]:
         yield Shot(name, "kafka", request_frame(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics), 9))
 
 
-SOURCES: list[Source] = [kafka_requests, tiny_batches, bombs]
+def repeated_names(rng: random.Random) -> Iterator[Shot]:
+    """Small requests whose answers would be huge if what is named twice were answered twice."""
+    for count in (100, 30_000, 262_000):
+        configs = [DescribeConfigsResource(2, rng.choice(SMALL))] * count
+        describe = DescribeConfigsRequest(configs, include_synonyms=True, include_documentation=True)
+        metadata = MetadataRequest([MetadataRequestTopic(name=WIDE)] * count, allow_auto_topic_creation=False)
+        create = CreateTopicsRequest([CreatableTopic(f"n{n}", 1, 1) for n in range(count // 3)], validate_only=True)
+        for name, request, version in (("configs", describe, 4), ("metadata", metadata, 9), ("creation", create, 7)):
+            yield Shot(f"{name} of {count} names", "kafka", request_frame(request, version))
+
+
+SOURCES: list[Source] = [kafka_requests, tiny_batches, bombs, repeated_names]
 
 
 def all_shots(seed: int) -> list[Shot]:

@@ -139,13 +139,14 @@ async def incremental_alter(
             case other:
                 raise _unknown_resource(other)
 
-    errors = await _alter_each(request.resources, change, context.turn())
+    turn = context.turn()
+    errors = await _alter_each(request.resources, change, turn)
     return incremental_alter_configs.IncrementalAlterConfigsResponse(
         responses=[
             incremental_alter_configs.AlterConfigsResourceResponse(
                 *_outcome(error), each.resource_type, each.resource_name
             )
-            for each, error in zip(request.resources, errors, strict=True)
+            async for each, error in turn.through(zip(request.resources, errors, strict=True))
         ]
     )
 
@@ -171,11 +172,12 @@ async def alter(
             case other:
                 raise _unknown_resource(other)
 
-    errors = await _alter_each(request.resources, change, context.turn())
+    turn = context.turn()
+    errors = await _alter_each(request.resources, change, turn)
     return alter_configs.AlterConfigsResponse(
         responses=[
             alter_configs.AlterConfigsResourceResponse(*_outcome(error), each.resource_type, each.resource_name)
-            for each, error in zip(request.resources, errors, strict=True)
+            async for each, error in turn.through(zip(request.resources, errors, strict=True))
         ]
     )
 

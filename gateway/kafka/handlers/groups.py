@@ -120,14 +120,15 @@ async def leave(request: LeaveGroupRequest, context: RequestContext) -> LeaveGro
         return LeaveGroupResponse(error_code=_code(refusal))
     leaving = [LeavingMember(each.member_id, each.group_instance_id) for each in request.members]
     refusals: list[Refusal] = []
-    async for some in context.turn().parts(leaving):
+    turn = context.turn()
+    async for some in turn.parts(leaving):
         refusals += groups.leave(request.group_id, some)
     return LeaveGroupResponse(
         members=[
             MemberResponse(
                 member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=_code(refusal)
             )
-            for each, refusal in zip(request.members, refusals, strict=True)
+            async for each, refusal in turn.through(zip(request.members, refusals, strict=True))
         ]
     )
 

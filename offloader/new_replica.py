@@ -13,7 +13,7 @@ from cold_tier.objects.retrying import RetryingStore
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import Stopped
 from hot_tier.errors import OffsetArchived
-from hot_tier.ids import NO_EPOCH
+from hot_tier.ids import NO_EPOCH, Offset
 from hot_tier.replication.replica import Replica
 from offloader.restore import load_history
 from offloader.stored import stored_until
@@ -35,11 +35,13 @@ class ArchivedStart:
         if judgement.stops:
             stopped = Stopped(judgement.verdict, judgement.what)
             raise stopped_error(stopped, layout, f"{self._store.url}{layout.manifest_folder}")
-        local_start, reached = replica.log.local_log_start_offset, replica.log.log_end_offset
+        local_start, local_end = replica.log.local_log_start_offset, replica.log.log_end_offset
+        reached = Offset(0) if replica.in_doubt else local_end
         wrong = ""
         if history is not None:
-            manifest = Manifest(history.snapshot, PageCache(self._store))
-            _, wrong = await stored_until(self._store, manifest, local_start, reached)
+            snapshot = history.snapshot
+            manifest = Manifest(snapshot, PageCache(self._store))
+            _, wrong = await stored_until(self._store, manifest, local_start, min(local_end, snapshot.end_offset))
         if replica.failure is not None:
             return  # It is no follower any more, and its log no longer ours to change.
         if history is None or history.snapshot.end_offset <= reached:

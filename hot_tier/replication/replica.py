@@ -4,8 +4,8 @@ Owns: what an answer of the leader does to the log. Leaves to: `following` the d
 `table` which role this broker has.
 
 - A position is told only when everything below it is durable here: synced with `flush=commit`.
-- Of a log in doubt no position is told: it is asked for from the beginning, and forgotten when the leader has answered.
-  Until then it may be the only copy that is left.
+- Of a log in doubt no position is told: it is asked for from the beginning, and forgotten when the leader has answered,
+  or where that has only the bucket, when that is found to hold it. Until then it may be the only copy that is left.
 - The high watermark is what leaders said, as far as this log goes; consumers may read below it here too.
 """
 
@@ -110,7 +110,9 @@ class Replica(ReadablePartition):
     def _take(self, answer: FetchAnswer, now_ms: int) -> Next:
         log = self.log
         if self.in_doubt:
-            if not isinstance(answer.error, OffsetOutOfRange | OffsetArchived | None):
+            if isinstance(answer.error, OffsetArchived):
+                return Next.FROM_ARCHIVE  # Kept until the bucket is found to hold it.
+            if not isinstance(answer.error, OffsetOutOfRange | None):
                 return Next.LATER
             self._begin_anew(Offset(0), now_ms)
             self.in_doubt = False
@@ -155,6 +157,8 @@ class Replica(ReadablePartition):
         """Forget what is here and go on where the archived history ends, all of which is committed."""
         _log.info("replica begins at its archive", partition=str(self.tp), offset=end_offset)
         self.log.start_from_archive(start_offset, end_offset, epochs, producers)
+        self.log.trust()
+        self.in_doubt = False
         self._move(end_offset)
 
     def close(self, reason: TierlogError) -> None:

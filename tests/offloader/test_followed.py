@@ -166,12 +166,15 @@ async def test_a_log_whose_role_has_changed_is_left_alone(tmp_path):
         assert replica.log.log_end_offset == end
 
 
-async def test_a_replica_keeps_what_it_has_while_the_bucket_does_not_hold_it(tmp_path) -> None:
+@pytest.mark.parametrize("in_doubt", [False, True])
+async def test_a_replica_keeps_what_it_has_while_the_bucket_does_not_hold_it(tmp_path, in_doubt: bool) -> None:
     async with following(tmp_path) as (node, replica, archived_end, _epoch):
-        replica.log.truncate_to(40, node.clock())
+        replica.in_doubt = in_doubt
+        if not in_doubt:
+            replica.log.truncate_to(40, node.clock())
         end = replica.log.log_end_offset
         second = node.catalog.get(node.layout).snapshot.tail[1]
-        assert second.base_offset < end < archived_end
+        assert second.base_offset < end and (in_doubt or end < archived_end)
         path = tmp_path / "bucket" / node.layout.rows(second.name)
         data = path.read_bytes()
         path.unlink()

@@ -12,6 +12,7 @@ from hot_tier.ids import NO_EPOCH, LeaderEpoch, NodeId, Offset, PartitionId, Top
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk
 from hot_tier.log.partition_log import PartitionLog
+from hot_tier.log.producers import ProducerState
 from hot_tier.log.recovery import Recovery
 from hot_tier.log.settings import LogSettings
 from hot_tier.log.stored_log import StoredLog
@@ -195,6 +196,8 @@ def test_a_log_in_doubt_begins_where_its_leader_does(doubted: Harness) -> None:
     assert doubted.replica.next_fetch().offset == doubted.log.log_end_offset == 2
 
 
-def test_a_log_in_doubt_begins_at_its_archive(doubted: Harness) -> None:
+def test_a_log_in_doubt_is_kept_until_it_begins_at_its_archive(doubted: Harness) -> None:
     assert doubted.replica.take(FetchAnswer(OffsetArchived("in the bucket")), NOW_MS) is Next.FROM_ARCHIVE
-    assert doubted.log.log_end_offset == 0
+    assert (doubted.log.log_end_offset, doubted.log.in_doubt, doubted.replica.next_fetch().offset) == (3, True, 0)
+    doubted.replica.begin_at_archive(Offset(0), Offset(2), [(EPOCH, 0)], ProducerState())
+    assert (doubted.log.log_end_offset, doubted.log.in_doubt, doubted.replica.next_fetch().offset) == (2, False, 2)

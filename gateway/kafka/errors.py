@@ -114,6 +114,12 @@ class TooManyElements(DecodeError):
     """A request with more elements than this reader takes."""
 
 
+class NoMemory(errors.TierlogError):
+    """Too much is being received by all clients together, or by one, to take this too."""
+
+    retriable = True
+
+
 class AnswerTooLarge(errors.TierlogError):
     """What was asked for is more than one answer may hold."""
 
@@ -155,6 +161,7 @@ class SecurityDisabled(errors.TierlogError):
 CODES: Final[dict[type[BaseException], ErrorCode]] = {
     DecodeError: ErrorCode.INVALID_REQUEST,
     AnswerTooLarge: ErrorCode.INVALID_REQUEST,
+    NoMemory: ErrorCode.REQUEST_TIMED_OUT,
     UnsupportedVersion: ErrorCode.UNSUPPORTED_VERSION,
     InvalidRequiredAcks: ErrorCode.INVALID_REQUIRED_ACKS,
     UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,

@@ -33,7 +33,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
     )
     turn = context.turn()
     outcome: dict[TopicPartition, TierlogError | None] = {}
-    async for some in turn.parts(partitions):
+    async for some in turn.parts(partitions, 200):
         outcome |= await node.moves.elect(some, unclean=request.election_type == UNCLEAN)
     results = [
         (

@@ -21,6 +21,7 @@ import structlog
 
 from gateway.kafka.errors import (
     InvalidRequiredAcks,
+    NoMemory,
     TransactionsNotServed,
     UnsupportedCompression,
     error_code,
@@ -218,10 +219,11 @@ def _check(partition: Partition, records: memoryview, now_ms: int, context: Requ
     except BatchTooLarge:
         pass
     limits = node.batch_limits(partition)
-    if len(records) <= limits.max_bytes and context.buffers.receiving.has_room(context.host, len(records)):
-        raise _TakesLong
-    # It is refused for its size, or there is no memory for a copy.
-    return validate_produced(records, limits, now_ms)
+    if len(records) > limits.max_bytes:
+        return validate_produced(records, limits, now_ms)  # which refuses it for its size
+    if not context.buffers.receiving.has_room(context.host, len(records)):
+        raise NoMemory("no memory to check a large batch in", where=str(partition.tp), hint="try again")
+    raise _TakesLong
 
 
 def _append(

@@ -336,6 +336,18 @@ async def test_a_large_batch_that_is_wrong_is_refused_as_a_small_one_is(topic, g
         assert await wire.closed() == b""
 
 
+async def test_without_memory_for_it_a_large_batch_is_put_off_and_never_checked_on_the_loop(topic):
+    receiving = topic.server.buffers.receiving
+    receiving.hold("others", receiving.max_bytes)
+    async with topic.connect() as wire:
+        answer = await wire.ask(produce((0, large()), (1, batch(b"small"))), 9)
+        codes = [part.error_code for part in answer.responses[0].partition_responses]
+        assert codes == [ErrorCode.REQUEST_TIMED_OUT, 0]
+        receiving.give_back("others", receiving.max_bytes)
+        answer = await wire.ask(produce((0, large())), 9)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+
+
 async def test_a_large_batch_beyond_what_may_be_decompressed(tmp_path):
     kafka = replace(KAFKA, max_decompressed_bytes=9 << 20)
     async with running_node(str(tmp_path), kafka) as running, running.connect() as wire:

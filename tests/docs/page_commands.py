@@ -4,8 +4,8 @@ A block is fenced as `sh` or `python`. One that needs what a test does not have 
 `<!-- not run: why -->`. Of a shell block each command runs to its end and has to succeed; exported variables last.
 
 Servers (`tierlog serve`, `tierlog cluster up`) stay until the next one is started, as with Ctrl-C in another terminal.
-`--follow` is interrupted once it has had time to read. A test gives the page a network of its own, so that ports are
-as written.
+What they print to be exported is exported. `--follow` is interrupted once it has had time to read. A test gives the
+page a network of its own, so that ports are as written.
 """
 
 import fcntl
@@ -109,6 +109,11 @@ class Reader:
             if not part:
                 raise Failed(f"{command}\nwas not ready:\n{said.decode()}{Path('server.err').read_text()[-3000:]}")
             said += part
+        exports = [line for line in said.decode().splitlines() if line.startswith("export ")]
+        if "cluster up" in command and not exports:
+            raise Failed(f"{command}\ndoes not print what to export:\n{said.decode()}")
+        with open(STATE, "a") as state:
+            state.writelines(f"{line}\n" for line in exports)
 
     def stop(self) -> None:
         server, self._server = self._server, None

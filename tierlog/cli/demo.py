@@ -48,7 +48,7 @@ def demo(
 
     report = Report(quiet=json)
     with tempfile.TemporaryDirectory(prefix="tierlog-demo-") as scratch:
-        directory = keep or Path(scratch)
+        directory = (keep or Path(scratch)).absolute()
         directory.mkdir(parents=True, exist_ok=True)
         tell(directory, report)
     if json:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 BLOCK = re.compile(r"(?:^<!-- not run: (?P<why>[^\n]+) -->\n)?^```(?P<kind>sh|python)\n(?P<text>.*?)^```", re.M | re.S)
 SERVER = re.compile(r"(\S*/)?tierlog (serve|cluster up)\b")
-COMMAND_S = 120.0
+COMMAND_S = 300.0
 READY_S = 120.0
 FOLLOW_S = 3.0
 STATE = ".exported"

@@ -16,8 +16,8 @@ PAGES = [
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
     if any(block.why_not is None for block in blocks(page.read_text()))
 ]
-LONG = ("CLI.md",)
-"""Four starts of a broker and one of a cluster."""
+LONG = ("CLI.md", "SPARK_JOBS.md")
+"""Many starts of brokers, and of Spark."""
 UNSHARE = ("unshare", "--net", "--map-root-user")
 
 

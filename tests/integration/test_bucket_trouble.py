@@ -22,8 +22,8 @@ from tierlog.client import Client, path
 from tierlog.process import ServeFailed, ServeProcess
 
 TOPIC = "orders"
-AT_ONCE_S = 10.0
-"""A start and no more: the time that a bucket is waited for is far above it."""
+AT_ONCE_S = 30.0
+"""A start on a busy machine and no more: half the time that a bucket is waited for."""
 QUICK = (
     *("--set", "archive.check_ms=100"),
     *("--set", "cache.memory_bytes=1"),
@@ -46,7 +46,7 @@ def refusal(directory: Path, bucket: str, endpoint: str, **keys: str) -> str:
     began = time.monotonic()
     with pytest.raises(ServeFailed):
         serve.start()
-    assert time.monotonic() - began < AT_ONCE_S + 20, "it waited for what cannot heal"
+    assert time.monotonic() - began < AT_ONCE_S, "it waited for what cannot heal"
     return serve.output()
 
 

@@ -6,6 +6,7 @@ Nothing crosses this pipe that the broker did not write itself.
 """
 
 import asyncio
+import logging
 import os
 import pickle
 import struct
@@ -108,6 +109,8 @@ def main() -> None:
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     jobs = sys.stdin.buffer
+    # The broker tells how the bucket does, in the format it was asked for; here only our own mistakes are told.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
 
     def receive() -> Any:
         header = jobs.read(_LENGTH.size)

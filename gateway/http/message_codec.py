@@ -6,7 +6,7 @@ reader never has to guess, unless it asks for text. An object has exactly the me
 
 import io
 from base64 import b64encode
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator
 from typing import Any, Final
 
 import orjson
@@ -27,7 +27,8 @@ _COLUMNS: "Final[list[pa.Field[Any]]]" = [
     pa.field("headers", HEADERS_TYPE),
     pa.field("leaderEpoch", pa.int32(), nullable=False),
 ]
-SLICE_RECORDS: Final = 500
+SLICE_VALUES: Final = 500
+"""Records and their headers."""
 SLICE_BYTES: Final = 256 * 1024
 ARROW_BYTES: Final = 1024 * 1024
 ARROW_SCHEMA: Final = pa.schema(_COLUMNS)
@@ -83,12 +84,10 @@ class NdjsonWriter:
     ) -> AsyncIterator[tuple[int, bytes]]:
         """The first `limit` messages but those to skip, slice by slice: how many, and their bytes."""
         for part in _slices(columns):
-            records = records_of(part)
-            if skip:
-                records = [record for record in records if record.offset not in skip]
-            del records[limit:]
-            limit -= len(records)
-            yield len(records), await off_loop(len(records), _lines, records, self._as_text)
+            weight = len(part) + _header_count(part)
+            count, lines = await off_loop(weight, _lines, part, limit, skip, self._as_text)
+            limit -= count
+            yield count, lines
             if limit <= 0:
                 return
 
@@ -103,14 +102,20 @@ def content_bytes(columns: RecordColumns) -> int:
 def _slices(columns: RecordColumns) -> Iterator[RecordColumns]:
     """A few records, or one large one, at a time: as objects they take many times the room, and time on the loop."""
     count = len(columns)
-    size = content_bytes(columns)
-    step = max(1, min(SLICE_RECORDS, count * SLICE_BYTES // max(size, 1)))
+    size, values = content_bytes(columns), count + _header_count(columns)
+    step = max(1, int(count * min(SLICE_BYTES / max(size, 1), SLICE_VALUES / max(values, 1))))
     return (columns.slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
-def _lines(records: Sequence[Record], as_text: bool) -> bytes:
+def _header_count(columns: RecordColumns) -> int:
+    return len(columns.headers.flatten())
+
+
+def _lines(columns: RecordColumns, limit: int, skip: Collection[int], as_text: bool) -> tuple[int, bytes]:
     newline = orjson.OPT_APPEND_NEWLINE
-    return b"".join([orjson.dumps(message(record, as_text=as_text), option=newline) for record in records])
+    records = [record for record in records_of(columns) if record.offset not in skip][:limit]
+    lines = [orjson.dumps(message(record, as_text=as_text), option=newline) for record in records]
+    return len(records), b"".join(lines)
 
 
 class ArrowWriter:

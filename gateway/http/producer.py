@@ -124,7 +124,8 @@ class Producer:
         target = self._node.partitions.get(topic.name, PartitionId(partition))
         outcomes: list[Outcome] = []
         ends: list[Offset] = []
-        for chunk, batch in await off_loop(len(records), _batches, records, target.log.config.max_message_bytes):
+        most_bytes = target.log.config.max_message_bytes
+        for chunk, batch in await off_loop(_weight(records), _batches, records, most_bytes):
             try:
                 stored, end = self._append(target, chunk, batch)
             except TierlogError as error:
@@ -281,6 +282,11 @@ def _header_column(records: Sequence[NewRecord]) -> "pa.ListArray[Any]":
         [pa.array(names, pa.string()), pa.array(contents, pa.binary())], fields=list(HEADERS_TYPE.value_type)
     )
     return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), pairs, type=HEADERS_TYPE)
+
+
+def _weight(records: Sequence[NewRecord]) -> int:
+    """As many plain records as these are as much work as: a header is one more, and so is a kilobyte."""
+    return sum(1 + len(each.headers) + len(each.value or b"") // 1024 for each in records)
 
 
 def _batches(records: Sequence[NewRecord], max_bytes: int) -> list[tuple[list[NewRecord], bytearray]]:

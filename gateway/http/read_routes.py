@@ -26,7 +26,7 @@ from gateway.http.budget import Lease
 from gateway.http.cluster_view import Bounds
 from gateway.http.forwarding import at_leader
 from gateway.http.message_codec import ArrowWriter, NdjsonWriter, content_bytes, message
-from gateway.http.operation import ARROW_STREAM, JSON, NDJSON, Answer, Call, Operation
+from gateway.http.operation import ARROW_STREAM, JSON, NDJSON, RECORD_BYTES, Answer, Call, Operation
 from gateway.http.parameters import (
     CLIENT_ID,
     GROUP_NAME_SCHEMA,
@@ -288,7 +288,7 @@ async def _collect(api: Api, read: Read, lease: Lease, limit: int) -> Found:
             break
         if chunk is None:
             break
-        wanted = sum(map(_answer_bytes, more))
+        wanted = await off_loop(len(chunk.buffer) // RECORD_BYTES, sum, map(_answer_bytes, more))
         if not records:
             lease.need(wanted)
         elif not lease.take(wanted):
@@ -331,7 +331,7 @@ async def _open_stream(api: Api, read: Read) -> tuple[RecordStream, Collection[i
 
 
 async def _answer_json(api: Api, read: Read, found: Found) -> web.StreamResponse:
-    body = await off_loop(len(found.records), _render, found, read.as_text)
+    body = await off_loop(found.read_bytes // RECORD_BYTES, _render, found, read.as_text)
     if read.group is not None and found.records:
         first, last = found.records[0].offset, found.records[-1].offset
         api.dead_letters.delivered(read.group, read.partition, first, last + 1, alone=len(found.records) == 1)
@@ -369,6 +369,8 @@ async def _answer_stream(
                 left -= count
                 for piece in pieces(part):
                     await response.write(piece)
+                # A client that reads quickly never makes a write wait, and others are to have their turn.
+                await asyncio.sleep(0)
             await _charge(api, read, len(chunk.buffer))
         await response.write(writer.close())
         await response.write_eof()

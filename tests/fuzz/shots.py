@@ -26,6 +26,7 @@ from gateway.kafka.protocol.readers import MAX_REQUEST_ELEMENTS as MAX_ELEMENTS
 from gateway.kafka.protocol.schema import message_info
 from hot_tier.record.batch import write_batch
 from tests.fuzz.hostile import Hostile, Path, Writer, array_paths
+from tests.fuzz.http_shots import http_requests
 from tests.gateway.kafka.batches import TIME_MS, batch
 from tests.gateway.kafka.wire import request_frame
 
@@ -148,7 +149,12 @@ def repeated_names(rng: random.Random) -> Iterator[Shot]:
             yield Shot(f"{name} of {count} names", "kafka", request_frame(request, version))
 
 
-SOURCES: list[Source] = [kafka_requests, tiny_batches, bombs, repeated_names]
+def http(rng: random.Random) -> Iterator[Shot]:
+    for name, data in http_requests(rng, (WIDE, *SMALL)):
+        yield Shot(name, "http", data)
+
+
+SOURCES: list[Source] = [kafka_requests, tiny_batches, bombs, repeated_names, http]
 
 
 def all_shots(seed: int) -> list[Shot]:

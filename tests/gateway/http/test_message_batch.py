@@ -38,10 +38,11 @@ def read_or_kind(raw: bytes) -> list[Placed] | str:
 def whole(raw: bytes) -> list[Placed] | str:
     try:
         document = read_document(NewMessages, raw)
+        assert isinstance(document, NewMessages)
+        messages = enumerate(document.messages)
+        return [(message_batch._record(each, index, NOW), each.partition) for index, each in messages]
     except Problem as problem:
         return problem.kind.name
-    assert isinstance(document, NewMessages)
-    return [(message_batch._record(each, index, NOW), each.partition) for index, each in enumerate(document.messages)]
 
 
 @pytest.fixture

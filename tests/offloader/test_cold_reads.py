@@ -94,7 +94,7 @@ async def test_three_requests_before_the_first_byte_then_one_per_row_group(tmp_p
         manifest = node.catalog.get(node.layout)
         segment = (await node.catalog._pages.get(node.layout, manifest.snapshot.pages[0]))[0]
         node.catalog._pages._pages.clear()
-        before = node.store.counters.gets
+        before, heads = node.store.counters.gets, node.store.counters.heads
         data = await reader.read(manifest, 0, 1 << 20)
         assert node.store.counters.gets - before == 3, "page, index, row group"
         offset, groups = end_of(data), 1
@@ -103,7 +103,7 @@ async def test_three_requests_before_the_first_byte_then_one_per_row_group(tmp_p
             offset, groups = end_of(data), groups + 1
         assert groups >= GROUPS and node.store.counters.gets - before == 2 + groups
         total = node.store.counters
-        assert (total.heads, total.retries) == (0, 0)
+        assert (total.heads, total.retries) == (heads, 0)
 
 
 async def test_many_readers_of_one_row_group_make_one_fill(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ has changed, since somebody may have put a whole copy in its place, and now and 
 may have been the memory and not the disk.
 """
 
-import os
 from dataclasses import dataclass
 from typing import Final
 
 from cold_tier.reports import HeldSegment
+from hot_tier.log.files import Signature, signature
 from hot_tier.log.segment import SegmentInfo
 
 AGAIN_MS: Final = 600_000
@@ -22,7 +22,7 @@ class Held:
     since_ms: int
     proven_ms: int
     """When its proof last failed."""
-    file: tuple[int, ...]
+    file: Signature
     """What the file looked like before that."""
 
     def report(self) -> HeldSegment:
@@ -32,11 +32,3 @@ class Held:
     def is_due(self, now_ms: int) -> bool:
         """Whether it is to be proven again. A clock that went back is no reason to wait."""
         return signature(self.info.path) != self.file or not 0 <= now_ms - self.proven_ms < AGAIN_MS
-
-
-def signature(path: str) -> tuple[int, ...]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return ()
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -38,6 +38,7 @@ from hot_tier.cluster.model import Archived, Stopped, Writer
 from hot_tier.cluster.store import MetadataStore
 from hot_tier.errors import CorruptLog
 from hot_tier.ids import NO_EPOCH, LeaderEpoch, Offset
+from hot_tier.log.files import signature
 from hot_tier.log.mending import proved_again
 from hot_tier.log.producer_snapshots import snapshot_path
 from hot_tier.replication.partition import Partition
@@ -45,7 +46,7 @@ from offloader import failpoints
 from offloader.archive import ArchiveJob
 from offloader.archive_record import ArchiveRecord, mark_of, nothing_archived
 from offloader.garbage import indexed_rows, may_be_newer, named_keys, superseded_manifests, unnamed_objects
-from offloader.held import Held, signature
+from offloader.held import Held
 from offloader.plan import Expiry, NextSegment, backlog_bytes, local_drop_offset, next_to_archive
 from offloader.settings import OffloadSettings
 from offloader.source import REPLACE_IT

@@ -3,11 +3,11 @@
 It has one signature and is compiled, or loaded from numba's cache, when this module is imported.
 """
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-import numba
 from numba import types
+
+from hot_tier.record.compiled import kernel
 
 UNCLOSED: Final = -1
 TOO_MANY_ELEMENTS: Final = -2
@@ -18,20 +18,7 @@ _INT: Final = types.int64
 _TWO: Final = types.UniTuple(_INT, 2)  # type: ignore[no-untyped-call]
 
 
-def _kernel(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    def decorate(function: Callable[..., Any]) -> Any:
-        try:
-            return numba.njit(signature, nogil=True, cache=True)(function)
-        except RuntimeError as error:
-            if "cannot cache" not in str(error):
-                raise
-            # No directory for the cache can be written: compile at every start.
-            return numba.njit(signature, nogil=True)(function)
-
-    return decorate
-
-
-@_kernel(_TWO(_BYTES, _INT, _INT, _INT, _INT, _INT, types.int64[:, ::1]))
+@kernel(_TWO(_BYTES, _INT, _INT, _INT, _INT, _INT, types.int64[:, ::1]))
 def cut_array(data, start, most_elements, most_values, piece_bytes, piece_values, pieces):  # type: ignore[no-untyped-def]
     """Cuts the array that begins before `start` between its elements, into pieces of about so many bytes or values.
 

@@ -3,14 +3,13 @@
 Each has one signature and is compiled, or loaded from numba's cache, when this module is imported.
 """
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-import numba
 import numpy as np
 from numba import types
 
 from hot_tier.record.batch import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC
+from hot_tier.record.compiled import inlined, kernel
 
 HEADER_COLUMNS: Final = 12
 RECORD_COLUMNS: Final = 7
@@ -28,24 +27,7 @@ _OUT_ROW: Final = types.int64[::1]
 _NUMBERS: Final = types.Array(types.int64, 1, "C", readonly=True)
 
 
-def _kernel(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    def decorate(function: Callable[..., Any]) -> Any:
-        try:
-            return numba.njit(signature, nogil=True, cache=True)(function)
-        except RuntimeError as error:
-            if "cannot cache" not in str(error):
-                raise
-            # No directory for the cache can be written: compile at every start.
-            return numba.njit(signature, nogil=True)(function)
-
-    return decorate
-
-
-def _inlined(function: Callable[..., Any]) -> Any:
-    return numba.njit(forceinline=True)(function)
-
-
-@_inlined
+@inlined
 def _big_endian(data, position, width):  # type: ignore[no-untyped-def]
     value = np.uint64(0)
     for at in range(position, position + width):
@@ -54,7 +36,7 @@ def _big_endian(data, position, width):  # type: ignore[no-untyped-def]
     return np.int64(value << shift) >> np.int64(shift)
 
 
-@_inlined
+@inlined
 def _wrong_epoch(epoch, known, starts, epochs, may_rise):  # type: ignore[no-untyped-def]
     """Whether a batch that is written in the `known`th epoch of the history says another one. Before the history, any
     may be; after it, where that `may_rise`, a later one."""
@@ -63,7 +45,7 @@ def _wrong_epoch(epoch, known, starts, epochs, may_rise):  # type: ignore[no-unt
     return not may_rise or known + 1 < len(starts) or epoch < epochs[known]
 
 
-@_kernel(_THREE(_BUFFER, _INT, _INT, _INT, types.boolean, _NUMBERS, _NUMBERS, types.boolean, _OUT))
+@kernel(_THREE(_BUFFER, _INT, _INT, _INT, types.boolean, _NUMBERS, _NUMBERS, types.boolean, _OUT))
 def parse_headers(  # type: ignore[no-untyped-def]
     data, file_position, file_end, next_offset, dense, starts, epochs, may_rise, rows
 ):
@@ -110,7 +92,7 @@ def parse_headers(  # type: ignore[no-untyped-def]
     return filled, at, 0
 
 
-@_kernel(_TWO(_BUFFER, _INT, _INT, _NUMBERS, _NUMBERS))
+@kernel(_TWO(_BUFFER, _INT, _INT, _NUMBERS, _NUMBERS))
 def follow_headers(data, base_offset, end_offset, starts, epochs):  # type: ignore[no-untyped-def]
     """How many bytes are batches that follow each other without a gap, from `base_offset` on and below `end_offset`,
     in the epochs of the history; and where the last of them starts."""
@@ -139,7 +121,7 @@ def follow_headers(data, base_offset, end_offset, starts, epochs):  # type: igno
     return at, last
 
 
-@_inlined
+@inlined
 def _varint(data, position, end):  # type: ignore[no-untyped-def]
     """A zigzag varint and where it ends; -1 there if it does not end in time."""
     value = np.uint64(0)
@@ -154,12 +136,12 @@ def _varint(data, position, end):  # type: ignore[no-untyped-def]
     return np.int64(0), np.int64(-1)
 
 
-@_inlined
+@inlined
 def _rotate(value, bits):  # type: ignore[no-untyped-def]
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
-@_inlined
+@inlined
 def _sip_round(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
     v0 += v1
     v1 = _rotate(v1, 13) ^ v0
@@ -174,7 +156,7 @@ def _sip_round(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
     return v0, v1, v2, v3
 
 
-@_inlined
+@inlined
 def _sip_hash(data, start, end, seed0, seed1):  # type: ignore[no-untyped-def]
     """SipHash-2-4 with 128 bits of output: with a secret seed nobody can make two keys collide."""
     v0 = seed0 ^ np.uint64(0x736F6D6570736575)
@@ -206,7 +188,7 @@ def _sip_hash(data, start, end, seed0, seed1):  # type: ignore[no-untyped-def]
     return low, v0 ^ v1 ^ v2 ^ v3
 
 
-@_kernel(_INT(_BUFFER, _INT, _INT, types.uint64, types.uint64, _OUT))
+@kernel(_INT(_BUFFER, _INT, _INT, types.uint64, types.uint64, _OUT))
 def scan_records(data, base_offset, base_timestamp, seed0, seed1, rows):  # type: ignore[no-untyped-def]
     """One row per record of a batch's decompressed records; how many, or -1 if the bytes are not records.
 
@@ -250,7 +232,7 @@ def scan_records(data, base_offset, base_timestamp, seed0, seed1, rows):  # type
     return rows.shape[0] if at == len(data) else -1
 
 
-@_inlined
+@inlined
 def _slot(table, low, high):  # type: ignore[no-untyped-def]
     """Where this key's slot is, or the free one that it would take. The number of slots is a power of two."""
     mask = np.uint64(table.shape[0] - 1)
@@ -260,7 +242,7 @@ def _slot(table, low, high):  # type: ignore[no-untyped-def]
     return at
 
 
-@_kernel(_INT(_OUT, _OUT, _INT))
+@kernel(_INT(_OUT, _OUT, _INT))
 def remember_keys(table, rows, room):  # type: ignore[no-untyped-def]
     """Puts each key's offset into the table, later ones over earlier ones; how many slots it took.
 
@@ -281,7 +263,7 @@ def remember_keys(table, rows, room):  # type: ignore[no-untyped-def]
     return taken
 
 
-@_kernel(types.void(_OUT, _OUT, _OUT_ROW))
+@kernel(types.void(_OUT, _OUT, _OUT_ROW))
 def latest_offsets(table, rows, latest):  # type: ignore[no-untyped-def]
     """For each record the latest offset known of its key, -1 if none is."""
     for row in range(rows.shape[0]):

@@ -11,11 +11,12 @@ itself, not in a file it imports from.
 from collections.abc import Callable
 from typing import Any, Final
 
-import numba
 import numpy as np
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from hot_tier.record.compiled import inlined, kernel
 
 MIN_RECORD_BYTES: Final = 7  # one byte each: length, attributes, two deltas, key, value, header count
 MOST_RECORD_OVERHEAD: Final = 36  # varints: length 5, timestamp 10, offset, key, value, headers 5 each; attributes
@@ -89,26 +90,6 @@ _THREE: Final = types.Tuple([types.int64] * 3)  # type: ignore[no-untyped-call]
 _INT: Final = types.int64
 
 
-def _kernel(result: Any, *arguments: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compiles at import, for one signature; cached on disk wherever numba finds a writable directory."""
-
-    def decorate(function: Callable[..., Any]) -> Any:
-        try:
-            return numba.njit(result(*arguments), nogil=True, cache=True)(function)
-        except RuntimeError as error:
-            if "cannot cache" not in str(error):
-                raise
-            # Neither the package, nor NUMBA_CACHE_DIR, nor the user's cache can be written: compile each time.
-            return numba.njit(result(*arguments), nogil=True)(function)
-
-    return decorate
-
-
-def _inlined(function: Callable[..., Any]) -> Any:
-    """A part of kernels. Left to itself LLVM calls it, and the walk takes twice as long."""
-    return numba.njit(forceinline=True)(function)
-
-
 def _intrinsic(function: Callable[..., Any]) -> Any:
     return intrinsic(function)
 
@@ -137,7 +118,7 @@ def _copy(typing_context, target, target_at, source, source_at, length):  # type
     return types.void(target, types.int64, source, types.int64, types.int64), codegen
 
 
-@_inlined
+@inlined
 def _read_varint(data, position, end):  # type: ignore[no-untyped-def]
     """A zigzag varint of up to 32 bits, and where it ends; -1 there means that it does not."""
     shift = np.uint64(0)
@@ -154,7 +135,7 @@ def _read_varint(data, position, end):  # type: ignore[no-untyped-def]
     return np.int64(0), np.int64(-1)
 
 
-@_inlined
+@inlined
 def _read_varlong(data, position, end):  # type: ignore[no-untyped-def]
     """A zigzag varint of up to 64 bits, and where it ends; -1 there means that it does not."""
     shift = np.uint64(0)
@@ -171,7 +152,7 @@ def _read_varlong(data, position, end):  # type: ignore[no-untyped-def]
     return np.int64(0), np.int64(-1)
 
 
-@_inlined
+@inlined
 def _read_field(data, position, end):  # type: ignore[no-untyped-def]
     """A length and that many bytes: the length (-1: null), and where its bytes start; below 0 is a fault."""
     length, position = _read_varint(data, position, end)
@@ -182,7 +163,7 @@ def _read_field(data, position, end):  # type: ignore[no-untyped-def]
     return length, position
 
 
-@_inlined
+@inlined
 def _read_record(data, position, size):  # type: ignore[no-untyped-def]
     """The fields of one record up to its headers.
 
@@ -229,7 +210,7 @@ def _read_record(data, position, size):  # type: ignore[no-untyped-def]
     )
 
 
-@_inlined
+@inlined
 def _is_utf8(data, position, end):  # type: ignore[no-untyped-def]
     while position < end:
         byte = data[position]
@@ -262,7 +243,7 @@ def _is_utf8(data, position, end):  # type: ignore[no-untyped-def]
     return True
 
 
-@_kernel(_THREE, _BYTES, _INT, _INT, _INT, _INT, _INT, types.boolean, _OUT_INT64)
+@kernel(_THREE(_BYTES, _INT, _INT, _INT, _INT, _INT, types.boolean, _OUT_INT64))
 def walk_records(data, start, count, base_timestamp, least_timestamp, greatest_timestamp, compacted, refused):  # type: ignore[no-untyped-def]
     """Checks the `count` records of a produced batch, which fill `data` from `start` on.
 
@@ -323,13 +304,14 @@ def walk_records(data, start, count, base_timestamp, least_timestamp, greatest_t
     return OK, count, max_timestamp
 
 
-@_kernel(
-    _THREE,
-    *(_BYTES, _TABLE, _INT, _INT),
-    *(_OUT_INT64, _OUT_INT64, _OUT_INT32, _OUT_INT32),
-    *(_OUT_INT32, _OUT_BYTES, _OUT_BYTES),
-    *(_OUT_INT32, _OUT_BYTES, _OUT_BYTES),
-    *(_OUT_INT32, _OUT_BYTES, _OUT_INT64, _OUT_INT64),
+@kernel(
+    _THREE(
+        *(_BYTES, _TABLE, _INT, _INT),
+        *(_OUT_INT64, _OUT_INT64, _OUT_INT32, _OUT_INT32),
+        *(_OUT_INT32, _OUT_BYTES, _OUT_BYTES),
+        *(_OUT_INT32, _OUT_BYTES, _OUT_BYTES),
+        *(_OUT_INT32, _OUT_BYTES, _OUT_INT64, _OUT_INT64),
+    )
 )
 def decode_records(  # type: ignore[no-untyped-def]
     data,
@@ -452,12 +434,13 @@ def decode_records(  # type: ignore[no-untyped-def]
     return OK, 0, 0
 
 
-@_kernel(
-    types.void,
-    *(_BYTES, _INT, _INT, _INT32, _INT64),
-    *(_OUT_INT32, _OUT_BYTES, _OUT_BYTES),
-    *(_OUT_INT32, _OUT_BYTES, _OUT_BYTES),
-    _OUT_INT64,
+@kernel(
+    types.void(
+        *(_BYTES, _INT, _INT, _INT32, _INT64),
+        *(_OUT_INT32, _OUT_BYTES, _OUT_BYTES),
+        *(_OUT_INT32, _OUT_BYTES, _OUT_BYTES),
+        _OUT_INT64,
+    )
 )
 def decode_headers(  # type: ignore[no-untyped-def]
     data,
@@ -503,7 +486,7 @@ def decode_headers(  # type: ignore[no-untyped-def]
             value_ends[header + 1] = value_end
 
 
-@_inlined
+@inlined
 def _varint_bytes(value):  # type: ignore[no-untyped-def]
     zigzag = np.uint64((value << 1) ^ (value >> 63))
     size = np.int64(1)
@@ -513,7 +496,7 @@ def _varint_bytes(value):  # type: ignore[no-untyped-def]
     return size
 
 
-@_inlined
+@inlined
 def _write_varint(out, position, value):  # type: ignore[no-untyped-def]
     zigzag = np.uint64((value << 1) ^ (value >> 63))
     while zigzag >= np.uint64(0x80):
@@ -524,25 +507,25 @@ def _write_varint(out, position, value):  # type: ignore[no-untyped-def]
     return position + 1
 
 
-@_inlined
+@inlined
 def _is_null(bits, bit, index):  # type: ignore[no-untyped-def]
     """By the bitmap that has the first row's bit at `bit`; -1 for a column without nulls."""
     return bit >= 0 and not bits[(bit + index) >> 3] >> ((bit + index) & 7) & 1
 
 
-@_inlined
+@inlined
 def _field_length(ends, bits, bit, index):  # type: ignore[no-untyped-def]
     if _is_null(bits, bit, index):
         return np.int64(-1)
     return np.int64(ends[index + 1]) - np.int64(ends[index])
 
 
-@_inlined
+@inlined
 def _field_bytes(length):  # type: ignore[no-untyped-def]
     return _varint_bytes(length) + max(length, np.int64(0))
 
 
-@_inlined
+@inlined
 def _write_field(out, position, ends, data, index, length):  # type: ignore[no-untyped-def]
     position = _write_varint(out, position, length)
     if length > 0:
@@ -551,14 +534,15 @@ def _write_field(out, position, ends, data, index, length):  # type: ignore[no-u
     return position
 
 
-@_kernel(
-    _INT,
-    *(_OUT_BYTES, _INT, _INT, _INT64, _INT64),
-    *(_INT32, _BYTES, _BYTES, _INT),
-    *(_INT32, _BYTES, _BYTES, _INT),
-    *(_INT32, _BYTES, _INT),
-    *(_INT32, _BYTES, _BYTES, _INT),
-    *(_INT32, _BYTES, _BYTES, _INT),
+@kernel(
+    _INT(
+        *(_OUT_BYTES, _INT, _INT, _INT64, _INT64),
+        *(_INT32, _BYTES, _BYTES, _INT),
+        *(_INT32, _BYTES, _BYTES, _INT),
+        *(_INT32, _BYTES, _INT),
+        *(_INT32, _BYTES, _BYTES, _INT),
+        *(_INT32, _BYTES, _BYTES, _INT),
+    )
 )
 def encode_records(  # type: ignore[no-untyped-def]
     out,

@@ -11,6 +11,7 @@ from numba.core import caching
 
 from hot_tier.record import kernels
 from hot_tier.record.columns import decode_batches, encode_batches
+from hot_tier.record.compiled import kernel
 from hot_tier.record.records import encode_records
 from hot_tier.record.validate import validate_produced
 from tests.hot_tier.record.samples import LIMITS, NOW_MS, ODD_RECORDS
@@ -40,7 +41,7 @@ def test_a_second_start_compiles_nothing(tmp_path: Path) -> None:
 
 def test_a_machine_without_any_cache_directory_compiles_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
-    double = kernels._kernel(types.int64, types.int64)(lambda number: number * 2)
+    double = kernel(types.int64(types.int64))(lambda number: number * 2)
     assert double(21) == 42
 
 

@@ -524,10 +524,16 @@ class Segment:
             self.unsound = not self.dense
         elif written.batches != UNKNOWN and (walk.batches, walk.header_digest) != written[1:]:
             self._find_damage(fd, written.size, history)
-        elif self.sealed and not self.damaged and self.dense and walk.next_offset != self.end_offset:
+        elif self.sealed and os.fstat(fd).st_size > self.size:
+            self._report(self.size, "the file goes on where its seal says that it ends")
+        elif (
+            self.sealed
+            and self.size == written.size  # This process added nothing to it.
+            and self.dense
+            and not self.damaged
+            and walk.next_offset != self.end_offset
+        ):
             self.mark_unsound(f"it ends at offset {walk.next_offset}, not at {self.end_offset}")
-        elif self.sealed and os.fstat(fd).st_size > written.size:
-            self._report(written.size, "the file goes on where its seal says that it ends")
         self._unproven = None
 
     def _find_damage(self, fd: int, size: int, history: History) -> None:

@@ -12,9 +12,20 @@ import pytest
 from hot_tier.errors import OffsetOutOfRange
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.epochs import NO_HISTORY
+from hot_tier.log.manager import LogManager
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.record.records import decode_records
-from tests.hot_tier.log.support import NOW, append, batch, open_log, read_bytes, release, reopen_after_kill
+from tests.hot_tier.log.support import (
+    NOW,
+    SETTINGS,
+    TOPIC_ID,
+    append,
+    batch,
+    open_log,
+    read_bytes,
+    release,
+    reopen_after_kill,
+)
 from tests.hot_tier.log.test_compaction import COMPACT, close_active, compact, write
 
 SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=100, retention_bytes=0)
@@ -212,3 +223,31 @@ async def test_a_cancelled_readers_file_stays_open_until_its_thread_is_done(tmp_
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(file.fd)
     release(log)
+
+
+async def test_a_segment_that_two_processes_wrote_is_whole(tmp_path: Path) -> None:
+    """The first one's end is no end for the second, which goes on in the same file and then closes it."""
+
+    async def opened() -> tuple[LogManager, PartitionLog]:
+        manager = LogManager(str(tmp_path), SETTINGS, lambda: NOW)
+        await manager.open(background=False)
+        return manager, manager.log("orders", TOPIC_ID, 0, SMALL)
+
+    manager, log = await opened()
+    append(log, batch(b"first"))
+    log.flush()
+    await manager.close()
+    manager, log = await opened()
+    values = [b"%03d" % number for number in range(20)]
+    for value in values:
+        append(log, batch(value))
+    log.flush()
+    assert log.segments()[0].end_offset > 1, "the first segment was gone on with"
+    found = []
+    while len(found) < log.log_end_offset:
+        slice_ = log.locate(len(found), 1, log.log_end_offset)
+        assert slice_ is not None
+        found += [record.value for record in decode_records(bytes(await log.read(slice_)))]
+    assert found == [b"first", *values]
+    assert not any(segment.damage for segment in log.segments())
+    await manager.close()

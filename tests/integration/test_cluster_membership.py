@@ -110,8 +110,9 @@ def test_a_disk_that_alone_held_records_is_asked_for(brokers: Brokers) -> None:
     brokers[3].stop()
     aside = brokers.directory / "aside"
     brokers[3].data_dir.rename(aside)
-    with pytest.raises(ServeFailed, match="alone held the committed records of 2 partitions"):
+    with pytest.raises(ServeFailed):
         brokers[3].start()
+    assert "alone held the committed records of 2 partitions" in brokers[3].output()
     assert sorted({each["leader"] or 0 for each in partitions(brokers, "single", 1)}) == [0, 1, 2]
     shutil.rmtree(brokers[3].data_dir)
     aside.rename(brokers[3].data_dir)

@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
     archive = Commands(no_args_is_help=True, help="Look after what is in the bucket.")
     archive.command(
         "status",
-        help="Show what of each partition is local, in the bucket, and waiting. "
+        help="Show what is local, in the bucket, and waiting. "
         "Ends with 1 while a damaged file is in the way or an archive is stopped.",
     )(status)
     archive.command("verify", help="Check every object against manifests and checksums. Ends with 1 if any is wrong.")(
@@ -57,14 +57,18 @@ def register(app: typer.Typer) -> None:
     archive.command("pin", help="Hold a topic's retention while a job reads its archive.")(pin)
     archive.command("pins", help="List the jobs that hold topics' retention.")(pins)
     archive.command(
-        "recover", help="The bucket went back to an older state: take up again what is in it and no manifest names."
+        "recover",
+        help="Take up again what a bucket still has. For one that went back to an older state: its objects are there, "
+        "and no manifest names them.",
     )(recover)
-    archive.command("accept-loss", help="The same, and give up the records that neither the bucket nor the disk has.")(
-        accept_loss
-    )
-    archive.command("take-over", help="Another has published to a topic's archive: make it this cluster's own.")(
-        take_over
-    )
+    archive.command(
+        "accept-loss",
+        help="Give up records that no bucket and no disk has. Does what `recover` does first.",
+    )(accept_loss)
+    archive.command(
+        "take-over",
+        help="Make an archive this cluster's own. For one to which another has published.",
+    )(take_over)
     app.add_typer(archive, name="archive")
 
 

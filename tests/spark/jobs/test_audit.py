@@ -76,8 +76,8 @@ def test_rows_that_are_there_twice(spark: SparkSession, copy: Path) -> None:
     doubled = rewrite(copy, snapshot, first, lambda rows: pa.concat_tables([rows, rows.slice(rows.num_rows - 3)]))
     publish(copy, snapshot, [doubled, *rest])
     [finding] = audit(spark, f"file://{copy}").findings
-    assert (finding.kind, finding.where) == ("duplicate", f"file://{copy}/{snapshot.layout.rows(first.name)}")
-    assert finding.what.startswith("3 rows")
+    assert (finding.kind, finding.where) == ("damaged", f"file://{copy}/{snapshot.layout.rows(first.name)}")
+    assert "does not hold the" in finding.what
 
 
 def test_rows_outside_their_segment(spark: SparkSession, copy: Path) -> None:
@@ -148,7 +148,7 @@ def test_the_command(
     assert main(["--bucket", f"file://{copy}", TOPIC]) == 1
     out = capsys.readouterr().out
     assert f"damaged: file://{damaged}: row group 0" in out
-    assert main(["--bucket", f"file://{tmp_path}/nothing"]) == 2
+    assert main(["--bucket", f"file://{tmp_path}/nothing"]) == 3
     assert main(["--bucket", archive.bucket, "order"]) == 3
     assert "no topic 'order'" in capsys.readouterr().err
 

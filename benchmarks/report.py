@@ -150,7 +150,6 @@ IN_SHORT = (
     ("produce, tierlog synced and Kafka not", "MB/s", "produce, each by its own default: only tierlog syncs"),
     ("consume", "MB/s", "consume"),
     ("latency", "p99 ms", "latency from producer to consumer, p99"),
-    ("latency, synced", "p99 ms", "the same, both sync before the ack"),
     ("produce", "broker CPU s/GB", "CPU of the broker per GB produced"),
     ("consume", "broker CPU s/GB", "CPU of the broker per GB consumed"),
     ("memory", "MB RSS", "memory of the broker"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from tests.support.service import MakeService, services
 from tierlog.process import ServeProcess
@@ -27,6 +28,13 @@ def make_service(tmp_path: Path) -> Iterator[MakeService]:
     """Starts nodes of the test's own: `make_service("--set", "topic.flush=os")`."""
     with services(tmp_path) as make:
         yield make
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """A command that runs in this process sets up its own logging, for good."""
+    yield
+    structlog.reset_defaults()
 
 
 WITH_REAL_PROCESSES = (

@@ -55,7 +55,6 @@ def configure_logging(level: str, form: Format = "auto") -> None:
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(steady),
         processors=[*shared, *last],
-        cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(steady)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[_plain, *last]))

@@ -205,7 +205,8 @@ def _decompress_lz4(data: memoryview, max_bytes: int) -> bytes:
             portion *= 4
     finally:
         if not whole:
-            lz4.frame.reset_decompression_context(context)
+            # A reset keeps how many bytes a cut frame still owed, and the next frame, which is whole, would be refused.
+            _contexts.lz4 = lz4.frame.create_decompression_context()
     if not room:
         raise _too_large(max_bytes)
     if not whole:

@@ -6,6 +6,7 @@ import tracemalloc
 import zlib
 
 import cramjam
+import lz4.frame
 import pytest
 import zstandard
 from hypothesis import given
@@ -210,3 +211,13 @@ def test_the_time_grows_with_the_number_of_parts_and_no_faster(codec: Codec) -> 
 def test_gzip_members_of_any_size_are_joined(members: list[bytes]) -> None:
     data = b"".join(zlib.compress(member, wbits=31) for member in members)
     assert bytes(decompress(Codec.GZIP, data, 1 << 20)) == b"".join(members)
+
+
+@pytest.mark.parametrize("store_size", [True, False])
+def test_a_bad_lz4_frame_leaves_the_next_one_alone(store_size: bool) -> None:
+    data = b"hello world " * 50
+    bad, good = lz4.frame.compress(data, store_size=store_size), lz4.frame.compress(data, store_size=False)
+    for length in range(len(bad)):
+        with pytest.raises(CorruptBatch):
+            decompress(Codec.LZ4, bad[:length], 1 << 20)
+        assert bytes(decompress(Codec.LZ4, good, 1 << 20)) == data

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from gateway.coordinators.errors import GroupError
+from gateway.coordinators.errors import CoordinatorError
 from gateway.dead_letter_topics import Copies, DeadLetterTopics, OtherBrokers, dead_letter_topic_name
 from gateway.failed_deliveries import FailedDeliveries, Failure, Tally
 from gateway.node import Node
@@ -251,7 +251,7 @@ class DeadLetters:
         if end > start:
             try:
                 await self._elsewhere.move_offset(group, partition.tp, committed, end)
-            except (GroupError, NoLeader, BrokerUnreachable, OutcomeUnknown) as error:
+            except (CoordinatorError, NoLeader, BrokerUnreachable, OutcomeUnknown) as error:
                 # The record is set aside and will be left out; the offset follows with the next one.
                 _log.warning(
                     "offset not moved past a dead letter", group=group, where=str(partition.tp), error=str(error)

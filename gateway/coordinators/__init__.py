@@ -1,13 +1,12 @@
-"""Consumer groups and their offsets.
+"""Consumer groups and their offsets, and what any coordinator stands on.
 
 `coordinator`     what the rest of the broker asks of groups
-`groups`          the group protocol as a pure machine
+`groups`          the group protocol as a pure machine, and the map of groups
 `membership`      runs the machines: answers, timers, what they persist
 `group_offsets`   commits, deletions, expiry
 `retention`       which offsets have expired
-`shards`          which groups are served here; loads and unloads them
-`shard`           the groups of one partition of the offsets topic
-`offsets_topic`   the format of `__consumer_offsets`, writing and reading it back
+`offsets_topic`   what `__consumer_offsets` holds
+`journal`         runs a coordinator's machines over an internal topic: loads, writes, follows leadership
 `deadlines`       many deadlines that keep being put off
 `settings`, `errors`
 """

@@ -1,7 +1,7 @@
 """The group coordinator: what the Kafka handlers, the HTTP API and the command line ask of consumer groups.
 
 Owns the life cycle and the way to a group. It leaves membership to `membership` (and the pure machine in `groups`),
-offsets to `group_offsets`, and which groups are served here to `shards`.
+offsets to `group_offsets`, and which groups are served here to `journal`.
 
 Every call may raise CoordinatorLoading, CoordinatorNotAvailable or NotCoordinator. Calls that make or change a group
 make the offsets topic if there is none; calls that only look answer as of a group that does not exist.
@@ -18,12 +18,14 @@ from gateway.coordinators.errors import (
     GroupFull,
     GroupNotEmpty,
     GroupNotFound,
+    InvalidGroupId,
     NotCoordinator,
     RebalanceInProgress,
     UnknownMember,
 )
 from gateway.coordinators.group_offsets import Commit, GroupOffsets, Results, Sender
 from gateway.coordinators.groups.group import Group, Refusal
+from gateway.coordinators.groups.group_map import GroupEntry, GroupMap
 from gateway.coordinators.groups.messages import (
     NO_MEMBER,
     JoinAnswer,
@@ -33,13 +35,12 @@ from gateway.coordinators.groups.messages import (
     SyncRequest,
 )
 from gateway.coordinators.groups.states import State
+from gateway.coordinators.journal.journal import Journal
 from gateway.coordinators.membership import Membership
-from gateway.coordinators.offsets_topic.loader import LoadedGroup
-from gateway.coordinators.offsets_topic.partitioning import OFFSETS_TOPIC
+from gateway.coordinators.offsets_topic.decoding import LoadedGroup, decode_groups
+from gateway.coordinators.offsets_topic.topic import OFFSETS_TOPIC, offsets_topic
 from gateway.coordinators.offsets_topic.values import CommittedOffset
 from gateway.coordinators.settings import LONGEST_STRING_BYTES, GroupSettings
-from gateway.coordinators.shard import GroupEntry, Shard
-from gateway.coordinators.shards import Shards, check_group_id
 from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.model import BrokerInfo
@@ -98,15 +99,17 @@ class GroupCoordinator:
         self._clock = clock
         self.membership = Membership(settings, clock)
         self.offsets = GroupOffsets(image, self.membership, settings, clock)
-        self.shards = Shards(
+        self.shards = Journal(
+            offsets_topic(settings),
+            make_machine=GroupMap,
+            decode=decode_groups,
+            restore=self._restore,
+            end=self._end,
             node_id=node_id,
             image=image,
             admin=admin,
             partitions=partitions,
-            settings=settings,
             clock=clock,
-            loaded=self._loaded,
-            unloaded=self._unloaded,
         )
         self._expiring: asyncio.Task[None] | None = None
 
@@ -139,18 +142,18 @@ class GroupCoordinator:
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinAnswer:
         _check_fits(request)
-        shard = await self._shard_to_change(group_id)
-        entry = shard.groups.get(group_id)
+        home = await self._map_to_change(group_id)
+        entry = home.groups.get(group_id)
         if entry is None:
             if request.member_id != NO_MEMBER:
                 return JoinAnswer(request.member_id, UnknownMember)
-            entry = shard.groups[group_id] = GroupEntry(group_id, shard, Group(self.membership.limits))
+            entry = home.groups[group_id] = GroupEntry(group_id, home, Group(self.membership.limits))
         return await self.membership.join(entry, request)
 
     async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
         check_group_id(group_id)
         try:
-            entry = self.shards.find_ready(group_id).groups.get(group_id)
+            entry = self._map_of(group_id).groups.get(group_id)
         except CoordinatorLoading:
             # The rebalance that this belongs to is lost. Clients know no other answer that makes them join again.
             return SyncAnswer(RebalanceInProgress)
@@ -161,7 +164,7 @@ class GroupCoordinator:
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> Refusal:
         check_group_id(group_id)
         try:
-            entry = self.shards.find_ready(group_id).groups.get(group_id)
+            entry = self._map_of(group_id).groups.get(group_id)
         except CoordinatorLoading:
             # Its session has not begun here; told to wait, a Java consumer would give up for good.
             return None
@@ -174,7 +177,7 @@ class GroupCoordinator:
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[Refusal]:
         """One answer for each who leaves."""
         check_group_id(group_id)
-        entry = self.shards.find_ready(group_id).groups.get(group_id)
+        entry = self._map_of(group_id).groups.get(group_id)
         if entry is None:
             return [UnknownMember for _ in leaving]
         refusals = [entry.group.leave(each, self.membership.now_ms()) for each in leaving]
@@ -185,8 +188,8 @@ class GroupCoordinator:
 
     async def commit(self, group_id: str, sender: Sender, commits: Mapping[TopicPartition, Commit]) -> Results:
         """As Kafka's clients commit: an answer for each partition."""
-        shard = await self._shard_to_change(group_id, may_be_empty=True)
-        return await self.offsets.commit(shard, group_id, sender, commits)
+        home = await self._map_to_change(group_id, may_be_empty=True)
+        return await self.offsets.commit(home, group_id, sender, commits)
 
     async def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Set (offset, metadata) of a group without members, from outside; the first refusal is raised.
@@ -203,14 +206,14 @@ class GroupCoordinator:
 
     async def move_offset(self, group_id: str, tp: TopicPartition, expected: int | None, offset: int) -> bool:
         """Commit for a group without members only if nobody else has: its offset is `expected`, none is under way."""
-        shard = await self._shard_to_change(group_id)
-        entry = shard.groups.get(group_id)
+        home = await self._map_to_change(group_id)
+        entry = home.groups.get(group_id)
         held = None if entry is None else entry.offsets.get(tp)
         if (held.position if held is not None else None) != expected or (entry is not None and entry.in_flight[tp]):
             return False
         kept = "" if held is None else held.metadata
         # No step of the loop lies between the look and the write.
-        results = await self.offsets.commit(shard, group_id, Sender(), {tp: Commit(offset, metadata=kept)})
+        results = await self.offsets.commit(home, group_id, Sender(), {tp: Commit(offset, metadata=kept)})
         return results[tp] is None
 
     def fetch_offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
@@ -241,7 +244,7 @@ class GroupCoordinator:
             GroupListing(entry.group_id, entry.group.protocol_type or "", entry.group.state, len(entry.group.roster))
             for shard in self.shards
             if not shard.loading
-            for entry in shard.groups.values()
+            for entry in shard.machine.groups.values()
             if entry.group.state is not State.DEAD
         ]
 
@@ -285,28 +288,33 @@ class GroupCoordinator:
             if self._image.find_topic(OFFSETS_TOPIC) is None:
                 raise GroupNotFound(where=group_id) from None
             raise
-        if group_id in shard.damaged and not shard.loading:
-            await self.offsets.delete_damaged(shard, group_id)
+        if group_id in shard.machine.damaged and not shard.loading:
+            await self.offsets.delete_damaged(shard.machine, group_id)
         else:
             await self.offsets.delete_group(self._require(group_id))
 
     # The way to a group
 
-    async def _shard_to_change(self, group_id: str, *, may_be_empty: bool = False) -> Shard:
+    def _map_of(self, group_id: str) -> GroupMap:
+        home = self.shards.find_ready(group_id)
+        home.check_readable(group_id)
+        return home
+
+    async def _map_to_change(self, group_id: str, *, may_be_empty: bool = False) -> GroupMap:
         check_group_id(group_id, may_be_empty=may_be_empty)
         await self.shards.require_topic()
-        shard = self.shards.find_ready(group_id)
+        home = self._map_of(group_id)
         limit = self._settings.max_groups
-        if group_id not in shard.groups and sum(len(each.groups) for each in self.shards) >= limit:
+        if group_id not in home.groups and sum(len(each.machine.groups) for each in self.shards) >= limit:
             raise GroupFull(
                 f"there are {limit} groups already", where=group_id, hint="delete groups, or raise groups.max_groups"
             )
-        return shard
+        return home
 
     def _find(self, group_id: str) -> GroupEntry | None:
         if self._image.find_topic(OFFSETS_TOPIC) is None:
             return None
-        return self.shards.find_ready(group_id).groups.get(group_id)
+        return self._map_of(group_id).groups.get(group_id)
 
     def _require(self, group_id: str) -> GroupEntry:
         entry = self._find(group_id)
@@ -316,41 +324,41 @@ class GroupCoordinator:
 
     # What happens by itself
 
-    def _loaded(self, shard: Shard, groups: dict[str, LoadedGroup]) -> None:
+    def _restore(self, home: GroupMap, groups: dict[str, LoadedGroup]) -> None:
         for group_id, loaded in groups.items():
             if loaded.damage:
                 _log.error("stored state of a group is damaged", group=group_id, damage=loaded.damage)
-                shard.damaged[group_id] = loaded
+                home.damaged[group_id] = loaded
             else:
-                entry = shard.groups[group_id] = self._restored(shard, group_id, loaded)
+                entry = home.groups[group_id] = self._restored(home, group_id, loaded)
                 self.membership.carry_out(entry)
         # Topics that were deleted while nobody coordinated these groups.
         for topic in self._image.deleted_topics():
-            self.offsets.forget_topic([shard], topic.name, topic.deleted_ms)
+            self.offsets.forget_topic([home], topic.name, topic.deleted_ms)
 
-    def _restored(self, shard: Shard, group_id: str, loaded: LoadedGroup) -> GroupEntry:
+    def _restored(self, home: GroupMap, group_id: str, loaded: LoadedGroup) -> GroupEntry:
         limits = self.membership.limits
         if loaded.record is None:
-            return GroupEntry(group_id, shard, Group(limits), loaded.offsets)
+            return GroupEntry(group_id, home, Group(limits), loaded.offsets)
         group = Group.restored(loaded.record.snapshot, limits, self.membership.now_ms())
         since_ms = 0 if loaded.record.snapshot.members else max(loaded.record.state_ms, 0)
-        return GroupEntry(group_id, shard, group, loaded.offsets, empty_since_ms=since_ms)
+        return GroupEntry(group_id, home, group, loaded.offsets, empty_since_ms=since_ms)
 
-    def _unloaded(self, shard: Shard) -> None:
-        for entry in list(shard.groups.values()):
+    def _end(self, home: GroupMap) -> None:
+        for entry in list(home.groups.values()):
             if entry.group.state is not State.DEAD:
                 self.membership.end(entry, NotCoordinator)
-        shard.groups.clear()
+        home.groups.clear()
 
     def _image_changed(self, change: ImageChange) -> None:
         for name, (before, after) in change.topics.items():
             if before is not None and (after is None or after.id != before.id):
-                self.offsets.forget_topic(self.shards, name, self._clock())
+                self.offsets.forget_topic([shard.machine for shard in self.shards], name, self._clock())
 
     async def _expire_regularly(self) -> None:
         while True:
             await asyncio.sleep(self._settings.offsets_retention_check_interval_ms / 1000)
-            await self.offsets.expire([shard for shard in self.shards if not shard.loading])
+            await self.offsets.expire([shard.machine for shard in self.shards if not shard.loading])
 
 
 def _check_fits(request: JoinRequest) -> None:
@@ -365,4 +373,16 @@ def _check_fits(request: JoinRequest) -> None:
     if total > MAX_METADATA_BYTES:
         raise InvalidRequest(
             f"{total} bytes of metadata for one member", hint=f"at most {MAX_METADATA_BYTES} are taken"
+        )
+
+
+def check_group_id(group_id: str, *, may_be_empty: bool = False) -> None:
+    """Raises InvalidGroupId for what the offsets topic cannot hold. The empty id is taken where Kafka takes it."""
+    try:
+        length = len(group_id.encode())
+    except UnicodeEncodeError:
+        length = -1
+    if length < 0 or length > LONGEST_STRING_BYTES or (length == 0 and not may_be_empty):
+        raise InvalidGroupId(
+            "a group id is 1 to 32767 bytes of UTF-8", hint="set group.id to a name of your application"
         )

@@ -1,43 +1,47 @@
-"""Why a consumer group refuses a request, each cause a class.
+"""Why a coordinator or a consumer group refuses a request, each cause a class.
 
-Beside the hot tier's errors these are all that a caller of `GroupCoordinator` meets. The pure machine answers with
-the class itself, because its answers are values; the calls made for HTTP and the command line raise an instance.
-Wire codes and HTTP statuses are given at the border, by class, as for every other error.
+Beside the hot tier's errors these are all that a caller of a coordinator meets. A group's machine answers with the
+class itself, because its answers are values; the calls made for HTTP and the command line raise an instance. Wire codes
+and HTTP statuses are given at the border, by class, as for every other error.
 """
 
 from hot_tier.errors import TierlogError
 
 
-class GroupError(TierlogError):
-    """A group or its coordinator refused."""
+class CoordinatorError(TierlogError):
+    """A coordinator refused."""
 
     def __init__(self, what: str = "", *, where: str = "", hint: str = "") -> None:
-        """What the class says of itself is what happened, where there is nothing to add."""
+        """Without `what` the error says what the docstring of its class says."""
         super().__init__(what or type(self).__doc__ or "", where=where, hint=hint)
 
 
 # The coordinator
 
 
-class CoordinatorLoading(GroupError):
+class CoordinatorLoading(CoordinatorError):
     """The groups of this offsets partition are being read back; ask again shortly."""
 
     retriable = True
 
 
-class CoordinatorNotAvailable(GroupError):
+class CoordinatorNotAvailable(CoordinatorError):
     """No coordinator can serve this group now: no offsets topic, a damaged record, a write that failed."""
 
     retriable = True
 
 
-class NotCoordinator(GroupError):
+class NotCoordinator(CoordinatorError):
     """Another broker leads the offsets partition of this group."""
 
     retriable = True
 
 
 # The group
+
+
+class GroupError(CoordinatorError):
+    """A group refused."""
 
 
 class InvalidGroupId(GroupError):

@@ -18,16 +18,16 @@ from gateway.coordinators.errors import (
     OffsetMetadataTooLarge,
 )
 from gateway.coordinators.groups.group import Group
+from gateway.coordinators.groups.group_map import GroupEntry, GroupMap
 from gateway.coordinators.groups.messages import NO_GENERATION, NO_MEMBER
 from gateway.coordinators.groups.states import State
 from gateway.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE, group_topics
+from gateway.coordinators.journal.writer import KeyValue
 from gateway.coordinators.membership import Membership, refusal_of
 from gateway.coordinators.offsets_topic.keys import GroupKey, OffsetKey, write_key
 from gateway.coordinators.offsets_topic.values import CommittedOffset, write_offset
-from gateway.coordinators.offsets_topic.writer import KeyValue
 from gateway.coordinators.retention import expired_offsets
 from gateway.coordinators.settings import GroupSettings
-from gateway.coordinators.shard import GroupEntry, Shard
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.errors import TierlogError, UnknownPartition, UnknownTopic
 from hot_tier.ids import TopicPartition
@@ -70,13 +70,13 @@ class GroupOffsets:
         self.expirations = 0
 
     async def commit(
-        self, shard: Shard, group_id: str, sender: Sender, commits: Mapping[TopicPartition, Commit]
+        self, home: GroupMap, group_id: str, sender: Sender, commits: Mapping[TopicPartition, Commit]
     ) -> Results:
-        entry = shard.groups.get(group_id)
+        entry = home.groups.get(group_id)
         if entry is None:
             if sender.generation >= 0:
                 return dict.fromkeys(commits, IllegalGeneration(where=group_id))
-            entry = GroupEntry(group_id, shard, Group(self._membership.limits))
+            entry = GroupEntry(group_id, home, Group(self._membership.limits))
         refusal = entry.group.commit(sender.member_id, sender.instance_id, sender.generation, self._membership.now_ms())
         self._membership.carry_out(entry)
         if refusal is not None:
@@ -87,7 +87,7 @@ class GroupOffsets:
             tp: CommittedOffset(*commits[tp], commit_ms=now_ms) for tp, error in results.items() if error is None
         }
         if accepted:
-            shard.groups[group_id] = entry
+            home.groups[group_id] = entry
             try:
                 async with asyncio.timeout(COMMIT_WAIT_S):
                     failure = await self._write_commits(entry, accepted)
@@ -108,12 +108,12 @@ class GroupOffsets:
             if error is None:
                 entry.offsets.update(accepted)
                 self.commits += len(accepted)
-            entry.shard.drop_if_vacant(entry)
+            entry.home.drop_if_vacant(entry)
             if not told.done():
                 told.set_result(error)
 
         records = [(_offset_key(entry.group_id, tp), write_offset(value)) for tp, value in accepted.items()]
-        entry.shard.writer.write(records, done)
+        entry.home.writer.write(records, done)
         return told
 
     def _check(self, tp: TopicPartition, commit: Commit) -> TierlogError | None:
@@ -163,18 +163,18 @@ class GroupOffsets:
             entry.group = Group.restored(snapshot, self._membership.limits, self._membership.now_ms())
             raise refusal_of(failure)(f"not deleted: {failure}", where=entry.group_id)
 
-    async def delete_damaged(self, shard: Shard, group_id: str) -> None:
-        damaged = shard.damaged[group_id]
-        entry = GroupEntry(group_id, shard, Group(self._membership.limits), damaged.offsets)
+    async def delete_damaged(self, home: GroupMap, group_id: str) -> None:
+        damaged = home.damaged[group_id]
+        entry = GroupEntry(group_id, home, Group(self._membership.limits), damaged.offsets)
         failure = await self._forget(entry, list(damaged.offsets), with_group=True, more_keys=damaged.unreadable)
         if failure is not None:
             raise refusal_of(failure)(f"not deleted: {failure}", where=group_id)
-        shard.damaged.pop(group_id, None)
+        home.damaged.pop(group_id, None)
 
-    def forget_topic(self, shards: Iterable[Shard], topic: str, until_ms: int) -> None:
+    def forget_topic(self, maps: Iterable[GroupMap], topic: str, until_ms: int) -> None:
         """A deleted topic takes its offsets along, or the next topic of that name would be read from them on."""
-        for shard in shards:
-            for entry in shard.groups.values():
+        for home in maps:
+            for entry in home.groups.values():
                 gone = {
                     tp for tp, offset in entry.offsets.items() if tp.topic == topic and offset.commit_ms <= until_ms
                 }
@@ -182,11 +182,11 @@ class GroupOffsets:
                 if gone:
                     self._forget(entry, gone)
 
-    async def expire(self, shards: Iterable[Shard]) -> None:
+    async def expire(self, maps: Iterable[GroupMap]) -> None:
         """Give up what is past its retention, and groups that hold nothing any more. What fails is tried next time."""
         retention_ms = self._settings.offsets_retention_minutes * 60_000
-        for shard in shards:
-            for entry in list(shard.groups.values()):
+        for home in maps:
+            for entry in list(home.groups.values()):
                 if entry.in_flight:
                     continue
                 gone = expired_offsets(entry.group, entry.empty_since_ms, entry.offsets, retention_ms, self._clock())
@@ -218,17 +218,17 @@ class GroupOffsets:
         if with_group:
             keys.append(write_key(GroupKey(entry.group_id)))
         tombstones: list[KeyValue] = [(key, None) for key in {*keys, *more_keys}]
-        entry.shard.writer.write(tombstones, done)
+        entry.home.writer.write(tombstones, done)
         return told
 
     def _remove_idle(self, entry: GroupEntry) -> None:
         """Unless somebody has joined or committed while its tombstones were being written."""
-        if entry.shard.groups.get(entry.group_id) is not entry:
+        if entry.home.groups.get(entry.group_id) is not entry:
             return
         if entry.group.state is State.DEAD:
-            del entry.shard.groups[entry.group_id]
+            del entry.home.groups[entry.group_id]
         elif _is_idle(entry):
-            del entry.shard.groups[entry.group_id]
+            del entry.home.groups[entry.group_id]
             self._membership.end(entry, CoordinatorNotAvailable)
 
 

@@ -14,8 +14,9 @@ from uuid import uuid4
 
 from gateway.budget import Budget
 from gateway.coordinators.deadlines import Deadlines
-from gateway.coordinators.errors import CoordinatorNotAvailable, GroupError, GroupFull, NotCoordinator
+from gateway.coordinators.errors import CoordinatorError, CoordinatorNotAvailable, GroupFull, NotCoordinator
 from gateway.coordinators.groups.group import Group
+from gateway.coordinators.groups.group_map import GroupEntry
 from gateway.coordinators.groups.messages import (
     NO_MEMBER,
     ClearTimer,
@@ -35,7 +36,6 @@ from gateway.coordinators.groups.states import State
 from gateway.coordinators.offsets_topic.keys import GroupKey, write_key
 from gateway.coordinators.offsets_topic.values import write_group
 from gateway.coordinators.settings import GroupSettings
-from gateway.coordinators.shard import GroupEntry
 from hot_tier.errors import NotLeader, TierlogError
 
 GROUP_SHARE: Final = 4
@@ -83,7 +83,7 @@ class Membership:
         answer: SyncAnswer = await waiting
         return answer
 
-    def end(self, entry: GroupEntry, refusal: type[GroupError]) -> None:
+    def end(self, entry: GroupEntry, refusal: type[CoordinatorError]) -> None:
         entry.group.end(refusal)
         self.carry_out(entry)
 
@@ -103,7 +103,7 @@ class Membership:
                     self.budget.hold(address, more_bytes)
                 case Persist():
                     self._persist(entry, effect)
-        entry.shard.drop_if_vacant(entry)
+        entry.home.drop_if_vacant(entry)
         self._set_wake()
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class Membership:
         if not effect.snapshot.members:
             entry.empty_since_ms = now_ms
         record = (write_key(GroupKey(entry.group_id)), write_group(effect.snapshot, now_ms))
-        entry.shard.writer.write([record], partial(self._persisted, entry, entry.group, effect.number))
+        entry.home.writer.write([record], partial(self._persisted, entry, entry.group, effect.number))
 
     def _persisted(self, entry: GroupEntry, group: Group, number: int, error: TierlogError | None) -> None:
         if entry.group is not group or group.state is State.DEAD:
@@ -147,7 +147,7 @@ class Membership:
         self._set_wake()
 
 
-def refusal_of(error: TierlogError) -> type[GroupError]:
+def refusal_of(error: TierlogError) -> type[CoordinatorError]:
     """What members are told of a write that failed."""
     return NotCoordinator if isinstance(error, NotLeader) else CoordinatorNotAvailable
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from gateway.coordinators.offsets_topic.partitioning import OFFSETS_TOPIC, partition_of
+from gateway.coordinators.journal.partitioning import partition_of
+from gateway.coordinators.offsets_topic.topic import OFFSETS_TOPIC
 from tests.support.brokers import Brokers, cluster
 
 RECORDS = 600

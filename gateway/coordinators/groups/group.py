@@ -17,9 +17,9 @@ Invariants:
 from typing import Final
 
 from gateway.coordinators.errors import (
+    CoordinatorError,
     CoordinatorNotAvailable,
     FencedInstance,
-    GroupError,
     GroupFull,
     IllegalGeneration,
     InconsistentProtocol,
@@ -62,7 +62,7 @@ from gateway.coordinators.groups.states import (
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
 """A newcomer that waits in a long rebalance may be gone already: nobody can tell, so it is not kept for ever."""
 
-Refusal = type[GroupError] | None
+Refusal = type[CoordinatorError] | None
 
 _JOIN: Final = Timer(TimerKind.JOIN)
 _SYNC: Final = Timer(TimerKind.SYNC)
@@ -429,7 +429,7 @@ class Group:
             self._remove(roster[member_id])
             self._after_removal(now_ms)
 
-    def end(self, refusal: type[GroupError]) -> None:
+    def end(self, refusal: type[CoordinatorError]) -> None:
         """Become Dead, telling everybody who waits why."""
         for member in list(self.roster):
             self._answer_join(member, JoinAnswer(member.id, refusal))

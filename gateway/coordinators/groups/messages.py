@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, NewType
 
-from gateway.coordinators.errors import GroupError
+from gateway.coordinators.errors import CoordinatorError
 
 Ticket = NewType("Ticket", int)
 
@@ -94,7 +94,7 @@ class MemberMetadata(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class JoinAnswer:
     member_id: str
-    error: type[GroupError] | None = None
+    error: type[CoordinatorError] | None = None
     generation: int = NO_GENERATION
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -106,7 +106,7 @@ class JoinAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SyncAnswer:
-    error: type[GroupError] | None = None
+    error: type[CoordinatorError] | None = None
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignment: bytes = b""

@@ -30,8 +30,8 @@ from enum import Enum
 from typing import Final
 
 from gateway.coordinators.errors import (
+    CoordinatorError,
     CoordinatorNotAvailable,
-    GroupError,
     RebalanceInProgress,
     UnknownMember,
 )
@@ -75,7 +75,7 @@ TRANSITIONS: Final[Mapping[State, Mapping[Trigger, State]]] = {
     State.DEAD: {},
 }
 
-Answer = type[GroupError] | None
+Answer = type[CoordinatorError] | None
 
 # What a current member of the current generation is told. A commit is still taken while a rebalance is prepared, so
 # that a consumer saves its work before it gives its partitions up; it is not once the next generation exists.

@@ -1,9 +1,8 @@
-"""What `__consumer_offsets` holds, how it is written and read back: docs/formats/consumer-offsets.md.
+"""What `__consumer_offsets` holds: docs/formats/consumer-offsets.md. It is written and read back by `journal`.
 
-`partitioning`  which of its partitions a group belongs to
-`buffer`        the primitive types its keys and values are made of
-`keys`          the two kinds of key
-`values`        the two kinds of value
-`writer`        appends records, many at a time
-`loader`        reads a partition back
+`topic`     its name and settings
+`buffer`    the primitive types its keys and values are made of
+`keys`      the two kinds of key
+`values`    the two kinds of value
+`decoding`  groups from the newest value of each key
 """

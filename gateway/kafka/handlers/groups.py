@@ -7,7 +7,7 @@ version differs from the next.
 from typing import Final
 
 from gateway.coordinators.coordinator import GroupDescription
-from gateway.coordinators.errors import GroupError, GroupNotFound
+from gateway.coordinators.errors import CoordinatorError, GroupNotFound
 from gateway.coordinators.groups.group import Refusal
 from gateway.coordinators.groups.messages import JoinRequest, LeavingMember, Protocol, SyncRequest
 from gateway.coordinators.groups.states import State
@@ -145,7 +145,7 @@ def _describe(group_id: str, request: DescribeGroupsRequest, context: RequestCon
         answer = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
         if context.api_version >= NOT_FOUND_IS_AN_ERROR:
             answer.error_code, answer.error_message = error_code(error), str(error)
-    except GroupError as error:
+    except CoordinatorError as error:
         answer = DescribedGroup(group_id=group_id, error_code=error_code(error), error_message=str(error))
     if request.include_authorized_operations and answer.error_code == ErrorCode.NONE:
         answer.authorized_operations = ALL_OPERATIONS

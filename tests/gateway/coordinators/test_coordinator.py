@@ -25,8 +25,9 @@ from gateway.coordinators.errors import (
 from gateway.coordinators.group_offsets import Commit, Sender
 from gateway.coordinators.groups.messages import LeavingMember, Protocol
 from gateway.coordinators.groups.states import State
+from gateway.coordinators.journal.partitioning import partition_of
 from gateway.coordinators.offsets_topic.keys import GroupKey, OffsetKey, read_key, write_key
-from gateway.coordinators.offsets_topic.partitioning import OFFSETS_TOPIC, partition_of
+from gateway.coordinators.offsets_topic.topic import OFFSETS_TOPIC
 from hot_tier.cluster.model import encode, partition_key
 from hot_tier.cluster.store import Put
 from hot_tier.errors import InvalidRequest, StorageFailure, UnknownPartition, UnknownTopic
@@ -508,7 +509,7 @@ async def test_deleting_where_there_never_was_a_group(node):
 async def test_a_deletion_wins_over_commits_in_flight(node):
     await node.groups.commit_offsets("g", {tp(0): (1, "")})
     commit = asyncio.ensure_future(node.groups.commit("g", Sender(), {tp(1): Commit(2)}))
-    await until(lambda: node.groups.shards.find("g").groups["g"].in_flight or commit.done())
+    await until(lambda: node.groups.shards.find("g").machine.groups["g"].in_flight or commit.done())
     await node.groups.delete_group("g")
     await commit
     assert node.groups.fetch_offsets("g") == {}

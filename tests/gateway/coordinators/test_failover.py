@@ -8,8 +8,9 @@ import uvloop
 
 from gateway.coordinators.errors import CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
 from gateway.coordinators.groups.states import State
+from gateway.coordinators.journal.partitioning import partition_of
 from gateway.coordinators.offsets_topic.keys import OffsetKey, write_key
-from gateway.coordinators.offsets_topic.partitioning import OFFSETS_TOPIC, partition_of
+from gateway.coordinators.offsets_topic.topic import OFFSETS_TOPIC
 from gateway.coordinators.offsets_topic.values import CommittedOffset, write_offset
 from hot_tier.cluster.model import PartitionState, encode, partition_key
 from hot_tier.cluster.store import Put

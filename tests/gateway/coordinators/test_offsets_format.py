@@ -8,8 +8,8 @@ from hypothesis import given
 
 from gateway.coordinators.groups.messages import GroupSnapshot, MemberSnapshot
 from gateway.coordinators.groups.subscription import assigned_partitions, subscribed_topics
+from gateway.coordinators.journal.partitioning import java_hash, partition_of
 from gateway.coordinators.offsets_topic.keys import GroupKey, OffsetKey, read_key, write_key
-from gateway.coordinators.offsets_topic.partitioning import java_hash, partition_of
 from gateway.coordinators.offsets_topic.values import (
     CommittedOffset,
     GroupRecord,

@@ -4,6 +4,7 @@ Who leads is written by the test, as a controller would write it; so is which br
 """
 
 import os
+from collections.abc import Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -195,13 +196,14 @@ class Members:
         image = next(iter(self.by_node.values())).image
         return image.partition_state(TopicPartition(topic, PartitionId(index)))
 
-    async def elect(self, leader: int, isr: tuple[int, ...], index: int = 0, **changes: Any) -> PartitionState:
+    async def elect(
+        self, leader: int, isr: tuple[int, ...], index: int = 0, topic: str = "t", **changes: Any
+    ) -> PartitionState:
         """As a controller does it: by compare-and-swap, in a new epoch."""
         while True:
             image = next(iter(self.by_node.values())).image
-            topic = image.topic("t")
-            state = self.state(index)
-            key = model.partition_key(topic.id, index)
+            state = self.state(index, topic)
+            key = model.partition_key(image.topic(topic).id, index)
             successor = replace(
                 state,
                 leader=NodeId(leader),
@@ -235,3 +237,30 @@ async def members(directory: Path, *nodes: int, flush: str = "commit", settings:
         for node in list(cluster.by_node):
             await cluster.by_node.pop(node).stack.aclose()
         await store.close()
+
+
+def cut_off(cluster: Members, lone: int) -> Callable[[], None]:
+    """Cuts the links between a broker and the others, both ways. All still reach the store. Returns what heals it."""
+    whole = [(member.fetchers, member.fetchers.connect) for member in cluster.by_node.values()]
+
+    def unless_cut(member):
+        connect = member.fetchers.connect
+
+        async def connect_unless_cut(broker, name, listener):
+            if lone in (broker.id, member.node_id):
+                raise TimeoutError("cut")
+            return await connect(broker, name, listener)
+
+        return connect_unless_cut
+
+    for member in cluster.by_node.values():
+        member.fetchers.connect = unless_cut(member)
+        for (leader, _), fetcher in member.fetchers._fetchers.items():
+            if lone in (leader, member.node_id):
+                fetcher.lost(TimeoutError("cut"))
+
+    def heal() -> None:
+        for fetchers, connect in whole:
+            fetchers.connect = connect
+
+    return heal

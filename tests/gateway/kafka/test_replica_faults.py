@@ -11,7 +11,7 @@ from hot_tier.errors import MetadataAnswerLost, NotLeader, StorageFailure
 from hot_tier.ids import NodeId, Offset
 from hot_tier.replication.partition import steady_ms
 from hot_tier.replication.settings import ReplicationSettings
-from tests.gateway.kafka.members import Member, members
+from tests.gateway.kafka.members import Member, cut_off, members
 from tests.support.waiting import until
 
 DEADLINE_S = 20
@@ -37,33 +37,6 @@ async def test_a_leader_whose_disk_fails_hands_over(tmp_path):
         leader = cluster[state.leader]
         await until(lambda: leader.table.find("t", 0) is not None)
         await committed(leader, leader.append(b"after"))
-
-
-def cut_off(cluster, lone: int):
-    """No link between it and the others, in either direction; all of them reach the store. Returns what heals it."""
-    whole = [(member.fetchers, member.fetchers.connect) for member in cluster.by_node.values()]
-
-    def unless_cut(member):
-        connect = member.fetchers.connect
-
-        async def connect_unless_cut(broker, name, listener):
-            if lone in (broker.id, member.node_id):
-                raise TimeoutError("cut")
-            return await connect(broker, name, listener)
-
-        return connect_unless_cut
-
-    for member in cluster.by_node.values():
-        member.fetchers.connect = unless_cut(member)
-        for (leader, _), fetcher in member.fetchers._fetchers.items():
-            if lone in (leader, member.node_id):
-                fetcher.lost(TimeoutError("cut"))
-
-    def heal() -> None:
-        for fetchers, connect in whole:
-            fetchers.connect = connect
-
-    return heal
 
 
 PATIENT = ReplicationSettings(lag_time_max_ms=30_000, fetch_wait_max_ms=100)

@@ -1,11 +1,11 @@
-"""Appends to one partition of the offsets topic: what is written in one turn of the event loop shares a batch.
+"""Appends to one partition of a journal. What is written in one turn of the event loop shares a batch.
 
 A thousand consumers that commit at once cost one batch, one write and one sync instead of a thousand.
 
-- `done` is called exactly once per write, on the loop, never inside `write`: with None once the records are
-  committed, or with what kept them from it. Then they may or may not be found after a restart, as with any log.
-- Of committed writes `done` is called in log order: whoever applies a write in `done` applies all in that order.
-- Nothing is written in another leader epoch than the one it was made for.
+- `done` is called exactly once per write, on the loop, never inside `write`: with None once the records are committed,
+  or with the error that kept them from it. After an error the records may or may not be found by the next leader.
+- `done` of committed writes is called in log order: whoever applies a write in `done` applies all in that order.
+- A writer belongs to one leader epoch. It writes nothing in another one.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from hot_tier.record.records import NewRecord, encode_records
 from hot_tier.replication.partition import Partition
 
 BATCH_BYTES: Final = 1 << 20
-"""A batch is closed when it has grown to this size; one large write makes a larger one."""
+"""A batch takes no more writes beyond this size. One large write makes a larger batch."""
 MAX_WRITE_BYTES: Final = 32 << 20
-"""A group record grows with its members. 32 MiB are some 100,000 of them; what is larger is refused."""
+"""A larger write is refused. The record of a group grows with its members: 32 MiB are some 100,000 of them."""
 
 _RECORD_OVERHEAD_BYTES: Final = 32
 
@@ -31,17 +31,19 @@ KeyValue = tuple[bytes, bytes | None]
 Done = Callable[[TierlogError | None], None]
 
 
-class OffsetsWriter:
+class JournalWriter:
     def __init__(
         self,
         find_partition: Callable[[PartitionId], Partition],
         number: int,
         leader_epoch: LeaderEpoch,
+        keeps: str,
         clock: Callable[[], int],
     ) -> None:
         self._find_partition = find_partition
         self._number = PartitionId(number)
         self._leader_epoch = leader_epoch
+        self._keeps = keeps
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[Sequence[KeyValue], Done]] = []
@@ -62,8 +64,8 @@ class OffsetsWriter:
         for records, done in waiting:
             grows_by = sum(len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES for key, value in records)
             if grows_by > MAX_WRITE_BYTES:
-                error = BatchTooLarge(f"{grows_by} bytes for one group are too many", hint="make the group smaller")
-                self._loop.call_soon(done, error)
+                what = f"{grows_by} bytes for one {self._keeps} are too many"
+                self._loop.call_soon(done, BatchTooLarge(what, hint=f"make the {self._keeps} smaller"))
                 continue
             if batch and size + grows_by > BATCH_BYTES:
                 self._append(batch, dones, now_ms)
@@ -74,7 +76,7 @@ class OffsetsWriter:
         self._append(batch, dones, now_ms)
 
     def _append(self, batch: list[NewRecord], dones: list[Done], now_ms: int) -> None:
-        """All of one write is in one batch: it is there as a whole or not at all."""
+        """Appends one batch. All of a write is in one batch: it is kept as a whole or not at all."""
         if not batch:
             for done in dones:
                 self._loop.call_soon(done, None)

@@ -21,10 +21,11 @@ from gateway.coordinators.errors import (
     InvalidGroupId,
     NotCoordinator,
     RebalanceInProgress,
+    Refusal,
     UnknownMember,
 )
 from gateway.coordinators.group_offsets import Commit, GroupOffsets, Results, Sender
-from gateway.coordinators.groups.group import Group, Refusal
+from gateway.coordinators.groups.classic import ClassicGroup
 from gateway.coordinators.groups.group_map import GroupEntry, GroupMap
 from gateway.coordinators.groups.messages import (
     NO_MEMBER,
@@ -147,7 +148,7 @@ class GroupCoordinator:
         if entry is None:
             if request.member_id != NO_MEMBER:
                 return JoinAnswer(request.member_id, UnknownMember)
-            entry = home.groups[group_id] = GroupEntry(group_id, home, Group(self.membership.limits))
+            entry = home.groups[group_id] = GroupEntry(group_id, home, ClassicGroup(self.membership.limits))
         return await self.membership.join(entry, request)
 
     async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
@@ -170,7 +171,7 @@ class GroupCoordinator:
             return None
         if entry is None:
             return UnknownMember
-        refusal = entry.group.heartbeat(member_id, instance_id, generation, self.membership.now_ms())
+        refusal = entry.classic.heartbeat(member_id, instance_id, generation, self.membership.now_ms())
         self.membership.carry_out(entry)
         return refusal
 
@@ -180,7 +181,7 @@ class GroupCoordinator:
         entry = self._map_of(group_id).groups.get(group_id)
         if entry is None:
             return [UnknownMember for _ in leaving]
-        refusals = [entry.group.leave(each, self.membership.now_ms()) for each in leaving]
+        refusals = [entry.classic.leave(each, self.membership.now_ms()) for each in leaving]
         self.membership.carry_out(entry)
         return refusals
 
@@ -241,7 +242,7 @@ class GroupCoordinator:
     def list_groups(self) -> list[GroupListing]:
         """Those coordinated here and read back; `is_loading` says if there may be more."""
         return [
-            GroupListing(entry.group_id, entry.group.protocol_type or "", entry.group.state, len(entry.group.roster))
+            GroupListing(entry.group_id, entry.group.protocol_type or "", entry.group.state, entry.group.size)
             for shard in self.shards
             if not shard.loading
             for entry in shard.machine.groups.values()
@@ -257,7 +258,7 @@ class GroupCoordinator:
 
     def describe(self, group_id: str) -> GroupDescription:
         check_group_id(group_id, may_be_empty=True)
-        group = self._require(group_id).group
+        group = self._require(group_id).classic
         stable = group.state is State.STABLE and group.protocol_name is not None
         name = group.protocol_name or ""
         return GroupDescription(
@@ -339,8 +340,8 @@ class GroupCoordinator:
     def _restored(self, home: GroupMap, group_id: str, loaded: LoadedGroup) -> GroupEntry:
         limits = self.membership.limits
         if loaded.record is None:
-            return GroupEntry(group_id, home, Group(limits), loaded.offsets)
-        group = Group.restored(loaded.record.snapshot, limits, self.membership.now_ms())
+            return GroupEntry(group_id, home, ClassicGroup(limits), loaded.offsets)
+        group = ClassicGroup.restored(loaded.record.snapshot, limits, self.membership.now_ms())
         since_ms = 0 if loaded.record.snapshot.members else max(loaded.record.state_ms, 0)
         return GroupEntry(group_id, home, group, loaded.offsets, empty_since_ms=since_ms)
 

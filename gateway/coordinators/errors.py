@@ -16,6 +16,10 @@ class CoordinatorError(TierlogError):
         super().__init__(what or type(self).__doc__ or "", where=where, hint=hint)
 
 
+Refusal = type[CoordinatorError] | None
+"""Why a machine refuses a request; None if it does not."""
+
+
 # The coordinator
 
 

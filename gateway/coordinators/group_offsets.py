@@ -17,11 +17,11 @@ from gateway.coordinators.errors import (
     IllegalGeneration,
     OffsetMetadataTooLarge,
 )
-from gateway.coordinators.groups.group import Group
+from gateway.coordinators.groups.classic import ClassicGroup
 from gateway.coordinators.groups.group_map import GroupEntry, GroupMap
 from gateway.coordinators.groups.messages import NO_GENERATION, NO_MEMBER
 from gateway.coordinators.groups.states import State
-from gateway.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE, group_topics
+from gateway.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from gateway.coordinators.journal.writer import KeyValue
 from gateway.coordinators.membership import Membership, refusal_of
 from gateway.coordinators.offsets_topic.keys import GroupKey, OffsetKey, write_key
@@ -76,7 +76,7 @@ class GroupOffsets:
         if entry is None:
             if sender.generation >= 0:
                 return dict.fromkeys(commits, IllegalGeneration(where=group_id))
-            entry = GroupEntry(group_id, home, Group(self._membership.limits))
+            entry = GroupEntry(group_id, home, ClassicGroup(self._membership.limits))
         refusal = entry.group.commit(sender.member_id, sender.instance_id, sender.generation, self._membership.now_ms())
         self._membership.carry_out(entry)
         if refusal is not None:
@@ -140,7 +140,7 @@ class GroupOffsets:
         if entry.group.state is not State.EMPTY:
             if entry.group.protocol_type != CONSUMER_PROTOCOL_TYPE:
                 raise GroupNotEmpty(where=entry.group_id)
-            topics = group_topics(entry.group)
+            topics = entry.group.subscribed_topics()
             kept = {tp for tp in asked if topics is None or tp.topic in topics}
         results: Results = {tp: None if _has(entry, tp) else self._missing(tp) for tp in asked}
         results.update({tp: GroupSubscribedToTopic(where=f"{entry.group_id}, {tp}") for tp in kept})
@@ -153,19 +153,19 @@ class GroupOffsets:
 
     async def delete_group(self, entry: GroupEntry) -> None:
         """With all it holds. Nobody can join it from the moment this is asked."""
-        group, snapshot = entry.group, entry.group.snapshot()
-        if group.state is not State.EMPTY:
+        snapshot = entry.classic.snapshot()
+        if entry.group.state is not State.EMPTY:
             raise GroupNotEmpty(where=entry.group_id, hint="stop its consumers first")
         self._membership.end(entry, CoordinatorNotAvailable)
         failure = await self._forget(entry, {*entry.offsets, *entry.in_flight}, with_group=True)
         if failure is not None:
             # Nothing was deleted, so it goes on as it was.
-            entry.group = Group.restored(snapshot, self._membership.limits, self._membership.now_ms())
+            entry.group = ClassicGroup.restored(snapshot, self._membership.limits, self._membership.now_ms())
             raise refusal_of(failure)(f"not deleted: {failure}", where=entry.group_id)
 
     async def delete_damaged(self, home: GroupMap, group_id: str) -> None:
         damaged = home.damaged[group_id]
-        entry = GroupEntry(group_id, home, Group(self._membership.limits), damaged.offsets)
+        entry = GroupEntry(group_id, home, ClassicGroup(self._membership.limits), damaged.offsets)
         failure = await self._forget(entry, list(damaged.offsets), with_group=True, more_keys=damaged.unreadable)
         if failure is not None:
             raise refusal_of(failure)(f"not deleted: {failure}", where=group_id)
@@ -233,7 +233,7 @@ class GroupOffsets:
 
 
 def _is_idle(entry: GroupEntry) -> bool:
-    return entry.group.state is State.EMPTY and not entry.group.roster.pending and not entry.in_flight
+    return entry.group.is_idle and not entry.in_flight
 
 
 def _has(entry: GroupEntry, tp: TopicPartition) -> bool:

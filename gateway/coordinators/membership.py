@@ -66,19 +66,19 @@ class Membership:
         return int(self._loop.time() * 1000)
 
     async def join(self, entry: GroupEntry, request: JoinRequest) -> JoinAnswer:
-        more_bytes = request.size_bytes - entry.group.held_by(request.member_id)
+        more_bytes = request.size_bytes - entry.classic.roster.held_by(request.member_id)
         if more_bytes > 0 and not self.budget.has_room(request.client_host, more_bytes):
             self.carry_out(entry)
             return JoinAnswer(NO_MEMBER, GroupFull)
         ticket, waiting = self._ticket()
-        entry.group.join(request, ticket, self.now_ms())
+        entry.classic.join(request, ticket, self.now_ms())
         self.carry_out(entry)
         answer: JoinAnswer = await waiting
         return answer
 
     async def sync(self, entry: GroupEntry, request: SyncRequest) -> SyncAnswer:
         ticket, waiting = self._ticket()
-        entry.group.sync(request, ticket, self.now_ms())
+        entry.classic.sync(request, ticket, self.now_ms())
         self.carry_out(entry)
         answer: SyncAnswer = await waiting
         return answer

@@ -1,4 +1,4 @@
-"""When committed offsets are given up. Pure: a group as it is and the time in, the partitions to forget out.
+"""Which committed offsets have expired. Pure: a group as it is and the time in, the partitions to forget out.
 
 - While a group has members, what they subscribe to is kept for ever; of a `consumer` group in Stable, offsets of topics
   that nobody subscribes to any more go `retention_ms` after their last commit.
@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from gateway.coordinators.groups.group import Group
 from gateway.coordinators.groups.states import State
-from gateway.coordinators.groups.subscription import group_topics
 from gateway.coordinators.offsets_topic.values import CommittedOffset
 from hot_tier.ids import TopicPartition
 
@@ -23,14 +22,14 @@ def expired_offsets(
     retention_ms: int,
     now_ms: int,
 ) -> list[TopicPartition]:
-    """`empty_since_ms` counts only for a group that is Empty; 0 when it never had members."""
+    """Returns the partitions to forget. `empty_since_ms` counts only for an Empty group; 0 if it never had members."""
     oldest_ms = now_ms - retention_ms
     if group.state is State.EMPTY:
         if empty_since_ms > oldest_ms:
             return []
         return [tp for tp, offset in offsets.items() if offset.commit_ms <= oldest_ms]
     if group.state is State.STABLE:
-        topics = group_topics(group)
+        topics = group.subscribed_topics()
         if topics is not None:
             return [tp for tp, offset in offsets.items() if tp.topic not in topics and offset.commit_ms <= oldest_ms]
     return []

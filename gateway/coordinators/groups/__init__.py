@@ -1,9 +1,15 @@
-"""The classic consumer-group protocol as a pure machine: values and a time in, effects out.
+"""Consumer groups as pure machines (values and a time in, effects out), and the map of them.
 
-`states`        the table of states, with its drawing and what each state answers
-`messages`      requests, answers, effects and the persisted snapshot
-`member`        one member of a group
-`group`         the machine
-`roster`        the members, and what follows from the set of them
-`subscription`  the little that is read of consumers' otherwise opaque metadata
+`group`          what every kind of group is to the rest of the coordinator
+`classic`        the machine of the classic protocol
+`refusals`       what that machine refuses, and why
+`states`         the table of states, with its drawing and what each state answers
+`messages`       requests, answers, effects and the persisted snapshot
+`outbox`         collects a machine's effects
+`memory`         counts what members take
+`initial_delay`  how long an empty group waits for company
+`member`         one member of a group
+`roster`         the members, and what follows from the set of them
+`subscription`   the little that is read of consumers' otherwise opaque metadata
+`group_map`      the groups of one partition of the offsets topic
 """

@@ -1,560 +1,66 @@
-"""The consumer-group machine: who is a member, which generation it is, and what everybody is told.
+"""What every kind of group is to the rest of the coordinator, whatever its members say to it.
 
-It owns membership, generations, the choice of leader, and assignments. It has no clock, no randomness and no I/O: each
-call takes `now_ms` and leaves its effects to be taken with `take_effects`. It leaves the set of members to `roster`,
-offsets to `gateway.coordinators.offsets`, and everything that waits or writes to the driver,
-`gateway.coordinators.coordinator`. The table of states, with its drawing, is `states`.
-
-Invariants:
-- There is one generation at a time, and it only grows. A request that names another one changes nothing.
-- An assignment reaches members only after it is committed, and only members of the generation it was made for.
-- Every ticket is answered exactly once, in the end by `end`.
-- A member's SESSION timer runs whenever we wait for that member; it does not while the member waits for us, except
-  for a newcomer.
-- Every choice among members (leader, ties of votes) follows the order in which they joined.
+The map of groups, offsets, retention and the driver of effects know a group only by this. The calls of one protocol
+(join, sync and heartbeat of the classic one) belong to its own class: `classic.ClassicGroup`.
 """
 
-from typing import Final
+from typing import Protocol
 
-from gateway.coordinators.errors import (
-    CoordinatorError,
-    CoordinatorNotAvailable,
-    FencedInstance,
-    GroupFull,
-    IllegalGeneration,
-    InconsistentProtocol,
-    InvalidSessionTimeout,
-    MemberIdRequired,
-    RebalanceInProgress,
-    UnknownMember,
-)
-from gateway.coordinators.groups.member import Member
-from gateway.coordinators.groups.messages import (
-    NO_MEMBER,
-    PENDING_BYTES,
-    ClearTimer,
-    Effect,
-    GroupLimits,
-    GroupSnapshot,
-    Held,
-    JoinAnswer,
-    JoinRequest,
-    LeavingMember,
-    Persist,
-    Reply,
-    SetTimer,
-    SyncAnswer,
-    SyncRequest,
-    Ticket,
-    Timer,
-    TimerKind,
-)
-from gateway.coordinators.groups.roster import Roster
-from gateway.coordinators.groups.states import (
-    COMMIT_ANSWERS,
-    HEARTBEAT_ANSWERS,
-    SYNC_ANSWERS,
-    TRANSITIONS,
-    State,
-    Trigger,
-)
-
-NEW_MEMBER_TIMEOUT_MS: Final = 300_000
-"""A newcomer that waits in a long rebalance may be gone already: nobody can tell, so it is not kept for ever."""
-
-Refusal = type[CoordinatorError] | None
-
-_JOIN: Final = Timer(TimerKind.JOIN)
-_SYNC: Final = Timer(TimerKind.SYNC)
+from gateway.coordinators.errors import CoordinatorError, Refusal
+from gateway.coordinators.groups.messages import Effect, Timer
+from gateway.coordinators.groups.states import State
+from hot_tier.ids import TopicPartition
 
 
-class Group:
-    def __init__(self, limits: GroupLimits) -> None:
-        self.state = State.EMPTY
-        self.generation = 0
-        self.protocol_type: str | None = None
-        self.protocol_name: str | None = None
-        self.leader: str | None = None
-        self.roster = Roster()
-        self.held_bytes = 0
-        """Of all members."""
-        self._limits = limits
-        self._initial_wait_left_ms: int | None = None
-        """How much longer newcomers may prolong the initial delay; None when none runs."""
-        self._newcomer_in_delay = False
-        self._not_synced: set[str] = set()
-        self._last_persist = 0
-        self._assigning: tuple[int, dict[str, bytes]] | None = None
-        """The leader's assignments while they are being written, by the number of the write."""
-        self._replacing: dict[int, JoinAnswer] = {}
-        """Answers to static members that took a predecessor's place, by the number of the write they wait for."""
-        self._effects: list[Effect] = []
+class Group(Protocol):
+    @property
+    def state(self) -> State: ...
 
-    @classmethod
-    def restored(cls, snapshot: GroupSnapshot, limits: GroupLimits, now_ms: int) -> "Group":
-        """As read back: members go on with their heartbeats as if nothing had happened."""
-        group = cls(limits)
-        group.generation = snapshot.generation
-        group.protocol_type = snapshot.protocol_type or None
-        group.protocol_name = snapshot.protocol_name
-        if snapshot.members:
-            group.state = State.STABLE
-            group.leader = snapshot.leader
-            for each in snapshot.members:
-                member = Member.restored(each, snapshot.protocol_name or "")
-                group.roster.add(member)
-                group._hold(member)
-                group._restart_session(member, now_ms)
-            if len(group.roster) > limits.max_size:
-                group._rebalance(now_ms)
-        return group
+    @property
+    def generation(self) -> int:
+        """Counts the assignments that were made."""
+        ...
 
-    def take_effects(self) -> list[Effect]:
-        effects, self._effects = self._effects, []
-        return effects
+    @property
+    def protocol_type(self) -> str | None: ...
+
+    @property
+    def size(self) -> int:
+        """The number of members."""
+        ...
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody is in it and nobody is about to be."""
+        ...
 
     @property
     def is_vacant(self) -> bool:
-        """Nobody has ever been in it and nobody is about to be: it need not be remembered."""
-        return self.state is State.EMPTY and self.generation == 0 and not self.roster.pending
+        """Whether it is idle and always was: it need not be remembered."""
+        ...
 
-    def snapshot(self, assignments: dict[str, bytes] | None = None) -> GroupSnapshot:
-        protocol = self.protocol_name
-        return GroupSnapshot(
-            protocol_type=self.protocol_type or "",
-            generation=self.generation,
-            protocol_name=protocol,
-            leader=self.leader,
-            members=tuple(
-                member.snapshot(protocol, member.assignment if assignments is None else assignments[member.id])
-                for member in self.roster
-                if protocol is not None
-            ),
-        )
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """Returns the topics that members subscribe to; None when that cannot be told."""
+        ...
 
-    # Joining
+    def read_partitions(self) -> frozenset[TopicPartition]:
+        """Returns the partitions that members are assigned, as far as that can be told."""
+        ...
 
-    def join(self, request: JoinRequest, ticket: Ticket, now_ms: int) -> None:
-        """Answered by a Reply: now, or when the next generation is formed."""
-        roster = self.roster
-        member_id, instance_id = request.member_id, request.instance_id
-        newcomer = member_id == NO_MEMBER
-        predecessor = roster.instance(instance_id) if newcomer and instance_id is not None else None
-        if refusal := self._refuse_join(request):
-            if refusal is GroupFull and member_id in roster:
-                self._remove(roster[member_id])
-            self._reply(ticket, JoinAnswer(NO_MEMBER if refusal is GroupFull else member_id, refusal))
-        elif predecessor is not None:
-            self._replace_static(roster[predecessor], request, ticket, now_ms)
-        elif newcomer and instance_id is None and request.must_know_id:
-            roster.pending[request.fresh_id] = request.client_host
-            self._effects.append(Held(request.client_host, PENDING_BYTES))
-            wait_ms = min(request.session_timeout_ms, NEW_MEMBER_TIMEOUT_MS)
-            self._set_timer(Timer(TimerKind.PENDING, request.fresh_id), now_ms + wait_ms)
-            self._reply(ticket, JoinAnswer(request.fresh_id, MemberIdRequired))
-        elif newcomer:
-            self._add(Member.joining(request.fresh_id, request), request, ticket, now_ms)
-        elif member_id in roster.pending and instance_id is None:
-            self._forget_pending(member_id)
-            self._add(Member.joining(member_id, request), request, ticket, now_ms)
-        elif refusal := self._check_member(member_id, instance_id):
-            self._reply(ticket, JoinAnswer(member_id, refusal))
-        else:
-            self._rejoin(roster[member_id], request, ticket, now_ms)
-        self._form_if_all_joined(now_ms)
-
-    def _refuse_join(self, request: JoinRequest) -> Refusal:
-        limits = self._limits
-        if not limits.min_session_timeout_ms <= request.session_timeout_ms <= limits.max_session_timeout_ms:
-            return InvalidSessionTimeout
-        if self.state is State.DEAD:
-            return CoordinatorNotAvailable
-        if not self._has_room_for(request.member_id):
-            return GroupFull
-        if self.held_bytes + request.size_bytes - self.held_by(request.member_id) > limits.max_bytes:
-            return GroupFull
-        if not request.protocol_type or not self.roster.supports_any(request.protocols):
-            return InconsistentProtocol
-        if self.state is not State.EMPTY and request.protocol_type != self.protocol_type:
-            return InconsistentProtocol
-        return None
-
-    def _has_room_for(self, member_id: str) -> bool:
-        """While a generation is formed only those count that are in it already: the rest may be gone."""
-        roster = self.roster
-        if self.state is State.PREPARING_REBALANCE:
-            if member_id in roster and roster[member_id].join_ticket is not None:
-                return True
-            taken = roster.waiting
-        else:
-            if member_id in roster:
-                return True
-            taken = len(roster)
-        if member_id not in roster.pending:
-            taken += len(roster.pending)
-        return taken < self._limits.max_size
-
-    def _add(self, member: Member, request: JoinRequest, ticket: Ticket, now_ms: int) -> None:
-        if not len(self.roster):
-            self.protocol_type = request.protocol_type
-            self.leader = member.id
-        self.roster.add(member)
-        self._hold(member)
-        self.roster.wait_for_join(member, ticket)
-        self._newcomer_in_delay = True
-        self._restart_session(member, now_ms)
-        self._rebalance(now_ms)
-
-    def _rejoin(self, member: Member, request: JoinRequest, ticket: Ticket, now_ms: int) -> None:
-        unchanged = member.protocols == request.protocols
-        leads = member.id == self.leader
-        if self.state is State.COMPLETING_REBALANCE and unchanged:
-            # It has missed our answer, so it gets it again.
-            self._reply(ticket, self._joined(member, to_leader=leads))
-            self._restart_session(member, now_ms)
-        elif self.state is State.STABLE and unchanged and not leads:
-            self._reply(ticket, self._joined(member))
-            self._restart_session(member, now_ms)
-        else:
-            # A leader that joins again, although nothing of its own has changed, has seen topics change.
-            self._update(member, request, ticket)
-            self._rebalance(now_ms)
-
-    def _replace_static(self, member: Member, request: JoinRequest, ticket: Ticket, now_ms: int) -> None:
-        """A process came back with a known `group.instance.id`: it takes its predecessor's place and assignment."""
-        old_id, old_leader = member.id, self.leader
-        self._answer_join(member, JoinAnswer(old_id, FencedInstance))
-        self._answer_sync(member, SyncAnswer(FencedInstance))
-        self._clear_timer(Timer(TimerKind.SESSION, old_id))
-        self.roster.rename(member, request.fresh_id)
-        if self.leader == old_id:
-            self.leader = member.id
-        if old_id in self._not_synced:
-            self._not_synced.remove(old_id)
-            self._not_synced.add(member.id)
-        self._update(member, request, ticket)
-        self._restart_session(member, now_ms)
-        if self.state is not State.STABLE or self.roster.choose_protocol() != self.protocol_name:
-            # While a leader assigns, it assigns to the old id; and another protocol needs another assignment.
-            self._rebalance(now_ms)
-            return
-        if request.can_skip_assignment:
-            leads = member.id == self.leader
-            answer = self._joined(member, to_leader=leads, skip_assignment=leads)
-        else:
-            # Told that its dead predecessor leads, an old client does not compute an assignment which a stable
-            # group would never hand out.
-            answer = self._joined(member, leader=old_leader)
-        self._replacing[self._persist(self.snapshot())] = answer
-
-    def _update(self, member: Member, request: JoinRequest, ticket: Ticket) -> None:
-        self._answer_join(member, JoinAnswer(member.id, RebalanceInProgress))
-        self.roster.change_protocols(member, request.protocols)
-        member.client_id, member.client_host = request.client_id, request.client_host
-        member.session_timeout_ms = request.session_timeout_ms
-        member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        self._hold(member)
-        self.roster.wait_for_join(member, ticket)
-
-    # From one generation to the next
-
-    def _rebalance(self, now_ms: int) -> None:
-        if self.state is State.PREPARING_REBALANCE:
-            return
-        if self.state is State.COMPLETING_REBALANCE:
-            self._assigning = None
-            for member in self.roster:
-                member.assignment = b""
-                if self._answer_sync(member, SyncAnswer(RebalanceInProgress)):
-                    self._restart_session(member, now_ms)
-        self._end_sync_phase()
-        timeout_ms = self.roster.rebalance_timeout_ms
-        if self.state is State.EMPTY:
-            delay_ms = self._limits.initial_rebalance_delay_ms
-            self._initial_wait_left_ms = max(timeout_ms - delay_ms, 0)
-            self._newcomer_in_delay = False
-            self._set_timer(_JOIN, now_ms + delay_ms)
-        else:
-            self._set_timer(_JOIN, now_ms + timeout_ms)
-        self._move(Trigger.REBALANCE)
-
-    def _form_if_all_joined(self, now_ms: int) -> None:
-        roster = self.roster
-        if self.state is not State.PREPARING_REBALANCE or self._initial_wait_left_ms is not None:
-            return
-        if roster.waiting == len(roster) and not roster.pending:
-            self._form_generation(now_ms)
-
-    def _prolong_initial_delay(self, now_ms: int) -> bool:
-        if not self._initial_wait_left_ms or not self._newcomer_in_delay:
-            self._initial_wait_left_ms = None
-            return False
-        delay_ms = min(self._limits.initial_rebalance_delay_ms, self._initial_wait_left_ms)
-        self._initial_wait_left_ms -= delay_ms
-        self._newcomer_in_delay = False
-        self._set_timer(_JOIN, now_ms + delay_ms)
-        return True
-
-    def _form_generation(self, now_ms: int) -> None:
-        """Close the generation over who has joined. Static members may come back later; others are out."""
-        roster = self.roster
-        for member in [each for each in roster if each.join_ticket is None and each.instance_id is None]:
-            self._drop(member)
-        if len(roster) and not roster.waiting:
-            # Only absent static members: their sessions will remove them, or they come back.
-            self._set_timer(_JOIN, now_ms + roster.rebalance_timeout_ms)
-            return
-        self._clear_timer(_JOIN)
-        self.generation += 1
-        if not len(roster):
-            self.protocol_name = self.leader = None
-            self._move(Trigger.EMPTIED)
-            self._persist(self.snapshot())
-            return
-        if self.leader is None or roster[self.leader].join_ticket is None:
-            self.leader = next(member.id for member in roster if member.join_ticket is not None)
-        self.protocol_name = roster.choose_protocol()
-        self._move(Trigger.FORMED)
-        for member in roster:
-            member.is_new = False
-            self._not_synced.add(member.id)
-            self._answer_join(member, self._joined(member, to_leader=member.id == self.leader))
-            self._restart_session(member, now_ms)
-        self._set_timer(_SYNC, now_ms + roster.rebalance_timeout_ms)
-
-    # Assignments
-
-    def sync(self, request: SyncRequest, ticket: Ticket, now_ms: int) -> None:
-        """Answered by a Reply: now, or when the leader's assignment is committed."""
-        if refusal := self._check_sync(request):
-            self._reply(ticket, SyncAnswer(refusal))
-            return
-        member = self.roster[request.member_id]
-        self._not_synced.discard(member.id)
-        if not self._not_synced:
-            self._clear_timer(_SYNC)
-        if self.state is State.STABLE:
-            self._reply(ticket, self._assigned(member))
-            self._restart_session(member, now_ms)
-            return
-        self._answer_sync(member, SyncAnswer(RebalanceInProgress))
-        member.sync_ticket = ticket
-        if member.id == self.leader and self._assigning is None:
-            given = request.assignments or {}
-            assignments = {each.id: given.get(each.id, b"") for each in self.roster}
-            self._assigning = (self._persist(self.snapshot(assignments)), assignments)
-
-    def _check_sync(self, request: SyncRequest) -> Refusal:
-        if refusal := self._check_generation(request.member_id, request.instance_id, request.generation):
-            return refusal
-        if request.protocol_type is not None and request.protocol_type != self.protocol_type:
-            return InconsistentProtocol
-        if request.protocol_name is not None and request.protocol_name != self.protocol_name:
-            return InconsistentProtocol
-        return SYNC_ANSWERS[self.state]
+    def commit(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> Refusal:
+        """Returns why this sender may not commit offsets; None if it may."""
+        ...
 
     def persisted(self, number: int, failure: Refusal, now_ms: int) -> None:
         """The write of `Persist.number` is committed, or has failed."""
-        if self._assigning is not None and self._assigning[0] == number:
-            _, assignments = self._assigning
-            self._assigning = None
-            if failure is None:
-                for member in self.roster:
-                    member.assignment = assignments[member.id]
-                    self._hold(member)
-                self._move(Trigger.ASSIGNED)
-            for member in self.roster:
-                if self._answer_sync(member, self._assigned(member) if failure is None else SyncAnswer(failure)):
-                    self._restart_session(member, now_ms)
-            if failure is not None:
-                self._rebalance(now_ms)
-        elif number in self._replacing:
-            answer = self._replacing.pop(number)
-            if self.state is State.STABLE and answer.member_id in self.roster:
-                member = self.roster[answer.member_id]
-                self._answer_join(member, answer if failure is None else JoinAnswer(NO_MEMBER, failure))
-                self._restart_session(member, now_ms)
+        ...
 
-    # Staying, leaving, time
-
-    def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> Refusal:
-        if refusal := self._check_generation(member_id, instance_id, generation):
-            return refusal
-        self._restart_session(self.roster[member_id], now_ms)
-        return HEARTBEAT_ANSWERS[self.state]
-
-    def commit(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> Refusal:
-        """Whether offsets may be committed by this sender. A group without members takes them from anybody who
-        claims no membership."""
-        if generation < 0 and self.state is State.EMPTY:
-            return None
-        if refusal := self._check_generation(member_id, instance_id, generation):
-            return refusal
-        refusal = COMMIT_ANSWERS[self.state]
-        if refusal is None:
-            self._restart_session(self.roster[member_id], now_ms)
-        return refusal
-
-    def leave(self, leaving: LeavingMember, now_ms: int) -> Refusal:
-        member_id = leaving.member_id
-        if self.state is State.DEAD:
-            return CoordinatorNotAvailable
-        if member_id in self.roster.pending:
-            self._forget_pending(member_id)
-            self._form_if_all_joined(now_ms)
-            return None
-        if member_id == NO_MEMBER and leaving.instance_id is not None:
-            # An operator removes a static member by its name.
-            member_id = self.roster.instance(leaving.instance_id) or NO_MEMBER
-        if refusal := self._check_member(member_id, leaving.instance_id):
-            return refusal
-        self._remove(self.roster[member_id])
-        self._after_removal(now_ms)
-        return None
-
-    def timer_fired(self, timer: Timer, now_ms: int) -> None:
-        kind, member_id = timer
-        roster = self.roster
-        if kind is TimerKind.JOIN and self.state is State.PREPARING_REBALANCE:
-            if not self._prolong_initial_delay(now_ms):
-                self._form_generation(now_ms)
-        elif kind is TimerKind.SYNC and self._not_synced:
-            for silent in [member for member in roster if member.id in self._not_synced]:
-                self._remove(silent)
-            self._after_removal(now_ms)
-        elif kind is TimerKind.PENDING and member_id in roster.pending:
-            self._drop_pending(member_id)
-            self._form_if_all_joined(now_ms)
-        elif kind is TimerKind.SESSION and member_id in roster and not roster[member_id].outlives_its_session:
-            self._remove(roster[member_id])
-            self._after_removal(now_ms)
+    def timer_fired(self, timer: Timer, now_ms: int) -> None: ...
 
     def end(self, refusal: type[CoordinatorError]) -> None:
-        """Become Dead, telling everybody who waits why."""
-        for member in list(self.roster):
-            self._answer_join(member, JoinAnswer(member.id, refusal))
-            self._answer_sync(member, SyncAnswer(refusal))
-            self._drop(member)
-        for member_id in list(self.roster.pending):
-            self._forget_pending(member_id)
-        self._clear_timer(_JOIN)
-        self._end_sync_phase()
-        self._assigning = None
-        self._move(Trigger.ENDED)
+        """Becomes Dead, and tells everybody who waits why."""
+        ...
 
-    def _after_removal(self, now_ms: int) -> None:
-        if self.state is not State.EMPTY:
-            self._rebalance(now_ms)
-            self._form_if_all_joined(now_ms)
-
-    # Small parts
-
-    def _check_member(self, member_id: str, instance_id: str | None) -> Refusal:
-        if instance_id is not None:
-            holder = self.roster.instance(instance_id)
-            if holder is not None and holder != member_id:
-                return FencedInstance
-            if holder is None:
-                return UnknownMember
-        return None if member_id in self.roster else UnknownMember
-
-    def _check_generation(self, member_id: str, instance_id: str | None, generation: int) -> Refusal:
-        if self.state is State.DEAD:
-            return CoordinatorNotAvailable
-        if refusal := self._check_member(member_id, instance_id):
-            return refusal
-        return None if generation == self.generation else IllegalGeneration
-
-    def _remove(self, member: Member) -> None:
-        self._answer_join(member, JoinAnswer(NO_MEMBER, UnknownMember))
-        self._answer_sync(member, SyncAnswer(UnknownMember))
-        self._drop(member)
-
-    def _drop(self, member: Member) -> None:
-        self._clear_timer(Timer(TimerKind.SESSION, member.id))
-        self.roster.remove(member)
-        self._count(member.held_for, -member.held_bytes)
-        self._not_synced.discard(member.id)
-        if self.leader == member.id:
-            self.leader = next((each.id for each in self.roster), None)
-
-    def held_by(self, member_id: str) -> int:
-        return self.roster[member_id].held_bytes if member_id in self.roster else 0
-
-    def _hold(self, member: Member) -> None:
-        """Count what the member takes now, for the address it joined from last."""
-        self._count(member.held_for, -member.held_bytes)
-        member.held_bytes, member.held_for = member.size_bytes, member.client_host
-        self._count(member.held_for, member.held_bytes)
-
-    def _count(self, address: str, more_bytes: int) -> None:
-        if more_bytes:
-            self.held_bytes += more_bytes
-            self._effects.append(Held(address, more_bytes))
-
-    def _forget_pending(self, member_id: str) -> None:
-        self._drop_pending(member_id)
-        self._clear_timer(Timer(TimerKind.PENDING, member_id))
-
-    def _drop_pending(self, member_id: str) -> None:
-        self._effects.append(Held(self.roster.pending.pop(member_id), -PENDING_BYTES))
-
-    def _end_sync_phase(self) -> None:
-        if self._not_synced:
-            self._not_synced.clear()
-            self._clear_timer(_SYNC)
-
-    def _joined(
-        self,
-        member: Member,
-        *,
-        to_leader: bool = False,
-        skip_assignment: bool = False,
-        leader: str | None = None,
-    ) -> JoinAnswer:
-        assert self.protocol_name is not None
-        return JoinAnswer(
-            member_id=member.id,
-            generation=self.generation,
-            protocol_type=self.protocol_type,
-            protocol_name=self.protocol_name,
-            leader=leader or self.leader or NO_MEMBER,
-            skip_assignment=skip_assignment,
-            members=tuple(each.for_leader(self.protocol_name) for each in self.roster) if to_leader else (),
-        )
-
-    def _assigned(self, member: Member) -> SyncAnswer:
-        return SyncAnswer(None, self.protocol_type, self.protocol_name, member.assignment)
-
-    def _answer_join(self, member: Member, answer: JoinAnswer) -> None:
-        if member.join_ticket is not None:
-            self._reply(member.join_ticket, answer)
-            self.roster.end_wait_for_join(member)
-
-    def _answer_sync(self, member: Member, answer: SyncAnswer) -> bool:
-        if member.sync_ticket is None:
-            return False
-        self._reply(member.sync_ticket, answer)
-        member.sync_ticket = None
-        return True
-
-    def _restart_session(self, member: Member, now_ms: int) -> None:
-        timeout_ms = NEW_MEMBER_TIMEOUT_MS if member.is_new else member.session_timeout_ms
-        self._set_timer(Timer(TimerKind.SESSION, member.id), now_ms + timeout_ms)
-
-    def _move(self, trigger: Trigger) -> None:
-        self.state = TRANSITIONS[self.state][trigger]
-
-    def _reply(self, ticket: Ticket, answer: JoinAnswer | SyncAnswer) -> None:
-        self._effects.append(Reply(ticket, answer))
-
-    def _persist(self, snapshot: GroupSnapshot) -> int:
-        self._last_persist += 1
-        self._effects.append(Persist(self._last_persist, snapshot))
-        return self._last_persist
-
-    def _set_timer(self, timer: Timer, deadline_ms: int) -> None:
-        self._effects.append(SetTimer(timer, deadline_ms))
-
-    def _clear_timer(self, timer: Timer) -> None:
-        self._effects.append(ClearTimer(timer))
+    def take_effects(self) -> list[Effect]:
+        """Returns what is to be done since the last call. Called after every other call that changes the group."""
+        ...

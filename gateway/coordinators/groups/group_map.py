@@ -8,9 +8,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from gateway.coordinators.errors import CoordinatorNotAvailable
+from gateway.coordinators.groups.classic import ClassicGroup
 from gateway.coordinators.groups.group import Group
 from gateway.coordinators.groups.states import State
-from gateway.coordinators.groups.subscription import read_partitions
 from gateway.coordinators.journal.writer import JournalWriter
 from gateway.coordinators.offsets_topic.decoding import LoadedGroup
 from gateway.coordinators.offsets_topic.values import CommittedOffset
@@ -31,12 +31,18 @@ class GroupEntry:
     """When the last member left; 0 if there never was one. Counts only while the group is Empty."""
     _assigned: tuple[int, frozenset[TopicPartition]] = (-1, frozenset())
 
+    @property
+    def classic(self) -> ClassicGroup:
+        """The group as one of the classic protocol, which every group is today."""
+        assert isinstance(self.group, ClassicGroup)
+        return self.group
+
     def read_partitions(self) -> frozenset[TopicPartition]:
         """Returns what members read as of the last generation that became stable. Worked out once per generation."""
-        if not self.group.roster:
+        if not self.group.size:
             return frozenset()
         if self.group.state is State.STABLE and self._assigned[0] != self.group.generation:
-            self._assigned = self.group.generation, read_partitions(self.group)
+            self._assigned = self.group.generation, self.group.read_partitions()
         return self._assigned[1]
 
 

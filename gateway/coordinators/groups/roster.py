@@ -8,10 +8,10 @@ Invariants: `_instances` names members only, each instance once; `waiting` is th
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gateway.coordinators.groups.member import Member
-from gateway.coordinators.groups.messages import Protocol, Ticket
+from gateway.coordinators.groups.messages import MemberSnapshot, Protocol, Ticket
 
 
 class Roster:
@@ -36,7 +36,7 @@ class Roster:
         return self._members[member_id]
 
     def instance(self, instance_id: str) -> str | None:
-        """The id of the member that holds this `group.instance.id`."""
+        """Returns the id of the member that holds this `group.instance.id`."""
         return self._instances.get(instance_id)
 
     def add(self, member: Member) -> None:
@@ -79,12 +79,25 @@ class Roster:
         self.waiting -= member.join_ticket is not None
         member.join_ticket = None
 
+    def held_by(self, member_id: str) -> int:
+        """Returns the bytes that are counted for a member; 0 for one that is not in the group."""
+        return self._members[member_id].held_bytes if member_id in self._members else 0
+
+    def snapshots(self, protocol_name: str, assignments: Mapping[str, bytes] | None) -> tuple[MemberSnapshot, ...]:
+        return tuple(
+            member.snapshot(protocol_name, member.assignment if assignments is None else assignments[member.id])
+            for member in self
+        )
+
     def supports_any(self, protocols: tuple[Protocol, ...]) -> bool:
-        """Whether one of these is supported by every member; of an empty roster, whether there is one at all."""
+        """Returns whether every member supports one of these; for an empty roster, whether there is one at all."""
         return any(self._supporters[name] == len(self._members) for name, _ in protocols)
 
     def choose_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all support; the earliest member's vote breaks ties."""
+        """Returns the winner of a vote: each member votes for the first of its protocols that all support.
+
+        The earliest member's vote breaks ties.
+        """
         common = {name for name, supporters in self._supporters.items() if supporters == len(self._members)}
         votes = Counter(next(name for name, _ in member.protocols if name in common) for member in self)
         return votes.most_common(1)[0][0]

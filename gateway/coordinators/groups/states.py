@@ -30,9 +30,9 @@ from enum import Enum
 from typing import Final
 
 from gateway.coordinators.errors import (
-    CoordinatorError,
     CoordinatorNotAvailable,
     RebalanceInProgress,
+    Refusal,
     UnknownMember,
 )
 
@@ -75,25 +75,23 @@ TRANSITIONS: Final[Mapping[State, Mapping[Trigger, State]]] = {
     State.DEAD: {},
 }
 
-Answer = type[CoordinatorError] | None
-
 # What a current member of the current generation is told. A commit is still taken while a rebalance is prepared, so
 # that a consumer saves its work before it gives its partitions up; it is not once the next generation exists.
-HEARTBEAT_ANSWERS: Final[Mapping[State, Answer]] = {
+HEARTBEAT_ANSWERS: Final[Mapping[State, Refusal]] = {
     State.EMPTY: UnknownMember,
     State.PREPARING_REBALANCE: RebalanceInProgress,
     State.COMPLETING_REBALANCE: None,
     State.STABLE: None,
     State.DEAD: CoordinatorNotAvailable,
 }
-SYNC_ANSWERS: Final[Mapping[State, Answer]] = {
+SYNC_ANSWERS: Final[Mapping[State, Refusal]] = {
     State.EMPTY: UnknownMember,
     State.PREPARING_REBALANCE: RebalanceInProgress,
     State.COMPLETING_REBALANCE: None,
     State.STABLE: None,
     State.DEAD: CoordinatorNotAvailable,
 }
-COMMIT_ANSWERS: Final[Mapping[State, Answer]] = {
+COMMIT_ANSWERS: Final[Mapping[State, Refusal]] = {
     State.EMPTY: UnknownMember,
     State.PREPARING_REBALANCE: None,
     State.COMPLETING_REBALANCE: RebalanceInProgress,

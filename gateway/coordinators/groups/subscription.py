@@ -10,9 +10,10 @@ assignment     version i16 │ topics: i32 count, each a string and its partitio
 ```
 """
 
+from collections.abc import Iterable
 from typing import Final
 
-from gateway.coordinators.groups.group import Group
+from gateway.coordinators.groups.member import Member
 from gateway.coordinators.offsets_topic.buffer import ValueReader
 from hot_tier.errors import CorruptLog
 from hot_tier.ids import PartitionId, TopicPartition
@@ -21,7 +22,7 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """None when the bytes are not a consumer's subscription: then nothing may be concluded from them."""
+    """Returns None when the bytes are not a consumer's subscription: they say nothing then."""
     reader = ValueReader(metadata)
     try:
         reader.int16()
@@ -31,7 +32,7 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition] | None:
-    """None when the bytes are not a consumer's assignment. No bytes are no partitions."""
+    """Returns None when the bytes are not a consumer's assignment. No bytes are no partitions."""
     if not assignment:
         return []
     reader = ValueReader(assignment)
@@ -46,19 +47,19 @@ def assigned_partitions(assignment: bytes) -> list[TopicPartition] | None:
         return None
 
 
-def read_partitions(group: Group) -> frozenset[TopicPartition]:
-    """All that its members are assigned, as far as that can be told."""
-    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+def all_assigned(protocol_type: str | None, members: Iterable[Member]) -> frozenset[TopicPartition]:
+    """Returns the partitions that members of a group are assigned, as far as that can be told."""
+    if protocol_type != CONSUMER_PROTOCOL_TYPE:
         return frozenset()
-    return frozenset(tp for member in group.roster for tp in assigned_partitions(member.assignment) or ())
+    return frozenset(tp for member in members for tp in assigned_partitions(member.assignment) or ())
 
 
-def group_topics(group: Group) -> frozenset[str] | None:
-    """All that its members subscribe to, with any of their protocols; None when that cannot be told."""
-    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+def all_subscribed(protocol_type: str | None, members: Iterable[Member]) -> frozenset[str] | None:
+    """Returns the topics that members subscribe to, with any of their protocols; None when that cannot be told."""
+    if protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     topics: set[str] = set()
-    for member in group.roster:
+    for member in members:
         for _, metadata in member.protocols:
             subscribed = subscribed_topics(metadata)
             if subscribed is None:

@@ -7,8 +7,7 @@ version differs from the next.
 from typing import Final
 
 from gateway.coordinators.coordinator import GroupDescription
-from gateway.coordinators.errors import CoordinatorError, GroupNotFound
-from gateway.coordinators.groups.group import Refusal
+from gateway.coordinators.errors import CoordinatorError, GroupNotFound, Refusal
 from gateway.coordinators.groups.messages import JoinRequest, LeavingMember, Protocol, SyncRequest
 from gateway.coordinators.groups.states import State
 from gateway.coordinators.membership import new_member_id

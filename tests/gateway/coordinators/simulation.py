@@ -4,7 +4,8 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass, field
 
-from gateway.coordinators.groups.group import Group, Refusal
+from gateway.coordinators.errors import Refusal
+from gateway.coordinators.groups.classic import ClassicGroup
 from gateway.coordinators.groups.messages import (
     ClearTimer,
     GroupLimits,
@@ -38,7 +39,7 @@ RANGE = (Protocol("range", b"topics"),)
 class Simulation:
     limits: GroupLimits = LIMITS
     now_ms: int = 1_000_000
-    group: Group = None  # type: ignore[assignment]
+    group: ClassicGroup = None  # type: ignore[assignment]
     commits_at_once: bool = True
     answers: dict[int, JoinAnswer | SyncAnswer] = field(default_factory=dict)
     timers: dict[Timer, int] = field(default_factory=dict)
@@ -49,7 +50,7 @@ class Simulation:
 
     def __post_init__(self) -> None:
         if self.group is None:
-            self.group = Group(self.limits)
+            self.group = ClassicGroup(self.limits)
         self.issued = 0
         self._ids = itertools.count(1)
         self.settle()

@@ -16,7 +16,7 @@ from gateway.coordinators.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from gateway.coordinators.groups.group import NEW_MEMBER_TIMEOUT_MS, Group
+from gateway.coordinators.groups.classic import NEW_MEMBER_TIMEOUT_MS, ClassicGroup
 from gateway.coordinators.groups.messages import PENDING_BYTES, JoinAnswer, Protocol, SyncAnswer, Timer, TimerKind
 from gateway.coordinators.groups.states import State
 from tests.gateway.coordinators.simulation import LIMITS, RANGE, Simulation
@@ -647,7 +647,7 @@ def test_a_restored_group_that_is_too_large_sheds_the_last_to_rejoin():
     sim = Simulation()
     first, second, third = sim.stable(3)
     small = dataclasses.replace(LIMITS, max_size=2)
-    again = Simulation(limits=small, group=Group.restored(sim.written[-1], small, 0), now_ms=0)
+    again = Simulation(limits=small, group=ClassicGroup.restored(sim.written[-1], small, 0), now_ms=0)
     assert state(again) is State.PREPARING_REBALANCE
     again.start_join(first)
     again.start_join(second)
@@ -715,7 +715,7 @@ def test_a_commit_counts_as_a_sign_of_life(sim):
 
 def test_a_restored_group_goes_on(sim):
     leader, follower = sim.stable(2)
-    again = Simulation(group=Group.restored(sim.written[-1], LIMITS, 5_000), now_ms=5_000)
+    again = Simulation(group=ClassicGroup.restored(sim.written[-1], LIMITS, 5_000), now_ms=5_000)
     assert state(again) is State.STABLE
     assert again.heartbeat(leader) is None
     assert again.commit(follower, 1) is None
@@ -727,7 +727,7 @@ def test_a_restored_group_goes_on(sim):
 def test_a_restored_static_member_keeps_its_name():
     sim = Simulation()
     _, b = static_pair(sim)
-    again = Simulation(group=Group.restored(sim.written[-1], LIMITS, 0), now_ms=0)
+    again = Simulation(group=ClassicGroup.restored(sim.written[-1], LIMITS, 0), now_ms=0)
     assert again.heartbeat(b, instance_id="b") is None
     assert again.join(instance_id="b").generation == 1
 
@@ -735,7 +735,7 @@ def test_a_restored_static_member_keeps_its_name():
 def test_an_empty_group_is_restored_empty_with_its_generation(sim):
     (member,) = sim.stable(1)
     sim.leave(member)
-    again = Simulation(group=Group.restored(sim.written[-1], LIMITS, 0), now_ms=0)
+    again = Simulation(group=ClassicGroup.restored(sim.written[-1], LIMITS, 0), now_ms=0)
     assert state(again) is State.EMPTY and again.group.generation == 2
     again.start_join(version=3)
     again.advance(0)

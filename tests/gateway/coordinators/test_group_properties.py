@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gateway.coordinators.errors import CoordinatorNotAvailable, MemberIdRequired
-from gateway.coordinators.groups.group import Group
+from gateway.coordinators.groups.classic import ClassicGroup
 from gateway.coordinators.groups.messages import PENDING_BYTES, JoinAnswer, Protocol, Ticket, Timer, TimerKind
 from gateway.coordinators.groups.states import State
 from tests.gateway.coordinators.simulation import LIMITS, Simulation
@@ -201,7 +201,7 @@ class GroupOfClients(RuleBasedStateMachine):
             client.joining = client.syncing = None
         self.sim.unwritten.clear()
         self.sim.timers.clear()
-        self.sim.group = Group.restored(last, self.sim.limits, self.sim.now_ms)
+        self.sim.group = ClassicGroup.restored(last, self.sim.limits, self.sim.now_ms)
         self.sim.settle()
         # What was not committed never happened: a generation may be formed anew under the same number.
         self.highest_generation = last.generation

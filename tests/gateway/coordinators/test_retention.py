@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from gateway.coordinators.groups.group import Group
+from gateway.coordinators.groups.classic import ClassicGroup
 from gateway.coordinators.groups.messages import Protocol
 from gateway.coordinators.groups.states import State
 from gateway.coordinators.offsets_topic.values import CommittedOffset
@@ -27,19 +27,19 @@ def committed(days_ago: float) -> CommittedOffset:
 OFFSETS = {tp(0, "read"): committed(9), tp(1, "read"): committed(1), tp(0, "left"): committed(9)}
 
 
-def expired(group: Group, empty_for_days: float = 0) -> set:
+def expired(group: ClassicGroup, empty_for_days: float = 0) -> set:
     empty_since_ms = NOW - int(empty_for_days * DAY) if empty_for_days else 0
     return set(expired_offsets(group, empty_since_ms, OFFSETS, 7 * DAY, NOW))
 
 
-def stable(metadata: bytes, protocol_type: str = "consumer") -> Group:
+def stable(metadata: bytes, protocol_type: str = "consumer") -> ClassicGroup:
     sim = Simulation()
     sim.stable(2, protocols=(Protocol("range", metadata),), protocol_type=protocol_type)
     return sim.group
 
 
 def test_a_group_without_members_ever_counts_from_each_commit():
-    assert expired(Group(LIMITS)) == {tp(0, "read"), tp(0, "left")}
+    assert expired(ClassicGroup(LIMITS)) == {tp(0, "read"), tp(0, "left")}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,13 @@
-"""How the outside reaches us.
+"""How the outside reaches us. Each line imports only from lines below it (import-linter checks it).
 
-- `kafka`: the Kafka wire protocol
-- `http`: the HTTP API, metrics, health
-- `fetch`: one read over all tiers
-- `coordinators`: consumer groups
+`http`              the HTTP API, metrics, health
+`kafka`             the Kafka wire protocol
+`delivery`          deliveries that fail, and dead letters
+`record_stream`     the records of a partition as Python values
+`node`              one broker's parts as the handlers see them
+`coordinators`      consumer groups
+`fetch`             one read over all tiers
+`quotas`            who is slowed down, and by how much
+`archive_control`   what the gateway asks of the archive
+`budget`, `lane`, `loop_delay`, `off_loop`   how memory and the event loop are shared
 """

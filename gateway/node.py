@@ -17,7 +17,7 @@ from hot_tier.cluster.moves import PartitionMoves
 from hot_tier.record.validate import BatchLimits
 
 if TYPE_CHECKING:
-    from gateway.archive import ArchiveControl
+    from gateway.archive_control import ArchiveControl
     from gateway.coordinators.coordinator import GroupCoordinator
     from gateway.fetch.reader import Reader
     from gateway.kafka.settings import KafkaSettings

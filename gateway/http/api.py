@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from aiohttp import web
 
-from gateway.dead_letters import DeadLetters
+from gateway.delivery.dead_letters import DeadLetters
 from gateway.http.body import BodyReader
 from gateway.http.budget import Budget
 from gateway.http.cluster_view import ClusterView

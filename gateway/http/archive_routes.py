@@ -14,7 +14,7 @@ import orjson
 from aiohttp import web
 
 from cold_tier.reports import Finding, Planned, VerifyEvent
-from gateway.archive import ArchiveControl
+from gateway.archive_control import ArchiveControl
 from gateway.http.api import Api
 from gateway.http.archive_schemas import (
     ArchiveRepair,

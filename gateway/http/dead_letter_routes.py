@@ -4,7 +4,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.dead_letters import DeadLetter
+from gateway.delivery.dead_letters import DeadLetter
 from gateway.http.cluster_view import Bounds
 from gateway.http.forwarding import at_leader_in_body
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, json_response

@@ -2,7 +2,7 @@
 
 Reads end at the last stable offset: what is shown is committed. A group's read (`X-Consumer-Group` without
 `offset` and `from`) begins at its committed offset, leaves out what was dead-lettered for it, and is known to
-`gateway.dead_letters`, which may ask for one record at a time.
+`gateway.delivery.dead_letters`, which may ask for one record at a time.
 
 A JSON answer is collected and sent; the two streams are sent as they are read and end where the log ended when they
 began. A stream that meets damage is cut off, never ended as if it were whole.
@@ -19,7 +19,7 @@ import structlog
 from aiohttp import web
 
 from cold_tier.errors import CorruptObject
-from gateway.dead_letters import Delivery
+from gateway.delivery.dead_letters import Delivery
 from gateway.fetch.reader import Isolation
 from gateway.http.api import Api
 from gateway.http.budget import Lease

@@ -13,7 +13,7 @@ Every key is made and parsed here and nowhere else:
     kept/<kind>/<name>                  {setting: text}              see `hot_tier.cluster.kept`
     quotas/<entity>                     limits, see `hot_tier.cluster.quotas`
     producer-ids                        {"next"}                     see `hot_tier.cluster.producer_ids`
-    failures/<group>/<topic id>/<partition>                          see `gateway.failed_deliveries`
+    failures/<group>/<topic id>/<partition>                          see `gateway.delivery.failed_deliveries`
 
 Values are JSON. A reader ignores fields it does not know, so that a newer broker may add some.
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from gateway.failed_deliveries import MAX_RECORDS, NONE, decode, encode
+from gateway.delivery.failed_deliveries import MAX_RECORDS, NONE, decode, encode
 from hot_tier.errors import CorruptMetadata, MetadataUnavailable
 from tests.gateway.http.conftest import Reply, Serve, Served
 

@@ -1,7 +1,7 @@
 """Records that a group cannot handle: set aside, once, so that the group goes on and nothing is lost.
 
-Owns: when a record is dead-lettered by itself, and moving the group's committed offset behind it. The copies are
-`gateway.dead_letter_topics`', the counts `gateway.failed_deliveries`', offsets the group coordinator's.
+Owns: when a record is dead-lettered without being asked to, and moving the group's committed offset past it. It leaves
+the copies to `dead_letter_topics`, the counts to `failed_deliveries`, and offsets to the group coordinator.
 
 - The committed offset moves only over dead-lettered records that begin exactly at it, never over one that is
   not handled, never backwards, and never for a group with live Kafka members.
@@ -19,8 +19,8 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from gateway.coordinators.errors import CoordinatorError
-from gateway.dead_letter_topics import Copies, DeadLetterTopics, OtherBrokers, dead_letter_topic_name
-from gateway.failed_deliveries import FailedDeliveries, Failure, Tally
+from gateway.delivery.dead_letter_topics import Copies, DeadLetterTopics, OtherBrokers, dead_letter_topic_name
+from gateway.delivery.failed_deliveries import FailedDeliveries, Failure, Tally
 from gateway.node import Node
 from gateway.record_stream import RecordStream
 from hot_tier.errors import BrokerUnreachable, InvalidTopicName, NoLeader, OffsetOutOfRange, OutcomeUnknown

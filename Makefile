@@ -20,7 +20,7 @@ APT = $(AS_ROOT); command -v apt-get >/dev/null && $$root true 2>/dev/null \
 	  || { $$root apt-get update -qq >/dev/null 2>&1 \
 	    && $$root apt-get install -y -qq --no-install-recommends $(1) >/dev/null 2>&1; }; }
 
-.PHONY: help demo demo-cluster test test-all bench lint format venv kafka-jars test-tools etcd settings-page constraints clean
+.PHONY: help demo demo-cluster test test-all bench lint format venv kafka-jars test-tools etcd settings-page rooms constraints clean
 
 help:
 	@echo 'make demo          the service on embedded defaults: produce, consume, replay, kill -9, recover'
@@ -124,6 +124,10 @@ etcd:
 # After a change of settings: docs/SETTINGS.md is generated, a test checks that it is current.
 settings-page: $(INSTALLED)
 	@$(BIN)/python -m tierlog.settings_page docs/SETTINGS.md
+
+# After rooms or their imports have changed: the drawing in docs/ARCHITECTURE.md is generated, a test checks that it is current.
+rooms: $(INSTALLED)
+	@$(BIN)/python -m tests.docs.rooms --write
 
 constraints:
 	@rm -rf .cache/constraints && python3 -m venv .cache/constraints

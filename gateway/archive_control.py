@@ -24,19 +24,19 @@ class ArchiveControl(Protocol):
     def bucket(self) -> str: ...
 
     def held(self) -> list[HeldSegment]:
-        """Of the partitions led here."""
+        """Returns the held segments of partitions led here."""
         ...
 
     async def look(self) -> None:
-        """Ask the bucket for something small; StoreError says why it does not answer."""
+        """Asks the bucket for something small. Raises StoreError if it does not answer."""
         ...
 
     async def pins(self, topics: Sequence[Topic]) -> list[tuple[Topic, Pin]]:
-        """Jobs that hold the retention of these topics now, as the bucket says."""
+        """Returns the pins of jobs that hold the retention of these topics now, as the bucket says."""
         ...
 
     def stopped(self) -> list[str]:
-        """Why archives of partitions led here are stopped."""
+        """Returns why archives of partitions led here are stopped."""
         ...
 
     def status(self, topic: Topic, partition: int) -> PartitionStatus: ...
@@ -44,7 +44,7 @@ class ArchiveControl(Protocol):
     async def segments(
         self, topic: Topic, partition: int, from_offset: int, limit: int
     ) -> tuple[list[ArchivedSegment], int | None]:
-        """Archived segments from the one that holds `from_offset` on, and where to go on; None at the end."""
+        """Returns segments from the one that holds `from_offset` on, and where to go on; None at the end."""
         ...
 
     def verify(self, names: Sequence[str]) -> AsyncGenerator[VerifyEvent, None]: ...

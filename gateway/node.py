@@ -67,7 +67,7 @@ class Node:
         self.fetch_sessions = FetchSessions(self.kafka.max_fetch_sessions)
 
     def batch_limits(self, partition: "Partition", *, on_loop: bool = False) -> BatchLimits:
-        """What the partition's topic takes, made once per configuration; `on_loop`: what of it is checked at once."""
+        """Returns what the partition's topic takes; with `on_loop`, what of that is checked on the loop."""
         config = partition.log.config
         known = self._limits.get(partition.tp.topic)
         if known is not None and known[0] is config:

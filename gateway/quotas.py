@@ -72,7 +72,7 @@ class Quotas:
         image.subscribe(self._image_changed)
 
     def charge(self, client_id: str, kind: Kind, nbytes: int, now_ms: int, user: str = ANONYMOUS) -> int:
-        """Take `nbytes` off the client's account. How many milliseconds it must pause, 0 for not at all."""
+        """Takes `nbytes` off the client's account. Returns how many milliseconds it must pause."""
         if not self._limits:
             return 0
         caller = (kind, user, client_id)
@@ -82,7 +82,7 @@ class Quotas:
         return 0 if holder is None else self._accounts[holder].charge(nbytes, now_ms)
 
     def _admit(self, caller: tuple[Kind, str, str], now_ms: int) -> None:
-        """Find whose limit holds; callers under one limit that names only their user share its account."""
+        """Finds the limit that holds. Clients under a limit that names only their user share one account."""
         kind, user, client_id = caller
         if len(self._holders) >= MAX_ACCOUNTS:
             self._drop_full(now_ms)

@@ -50,7 +50,7 @@ from hot_tier.ids import NodeId, TopicPartition
 from hot_tier.replication.table import PartitionTable
 
 MAX_METADATA_BYTES: Final = 4 << 20
-"""Of one member, over all the protocols it supports."""
+"""The most metadata of one member, over all the protocols it supports."""
 MAX_PROTOCOLS: Final = 100
 
 _log = structlog.get_logger()
@@ -115,13 +115,13 @@ class GroupCoordinator:
         self._expiring: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begins to read groups back and returns at once; until a group is there, requests for it are put off."""
+        """Begins to read groups back and returns at once. Until a group is read back, requests for it are refused."""
         self.shards.open()
         self._image.subscribe(self._image_changed)
         self._expiring = asyncio.get_running_loop().create_task(self._expire_regularly(), name="offset retention")
 
     async def stop(self) -> None:
-        """Everybody who waits is told to look for another coordinator. What is committed stays."""
+        """Tells everybody who waits to look for another coordinator. What is committed stays."""
         self._image.unsubscribe(self._image_changed)
         if self._expiring is not None:
             self._expiring.cancel()
@@ -130,12 +130,12 @@ class GroupCoordinator:
         self.membership.close()
 
     async def find(self, group_id: str) -> BrokerInfo:
-        """The broker that coordinates a group."""
+        """Returns the broker that coordinates a group. Makes the offsets topic if there is none."""
         check_group_id(group_id, may_be_empty=True)
         return await self.shards.coordinator(group_id)
 
     def find_existing(self, group_id: str) -> NodeId | None:
-        """Who coordinates a group, NO_NODE where nobody does now; None while no group was ever made."""
+        """Returns who coordinates a group: NO_NODE if nobody does now, None while there is no offsets topic."""
         check_group_id(group_id, may_be_empty=True)
         return self.shards.leader(group_id)
 
@@ -176,7 +176,7 @@ class GroupCoordinator:
         return refusal
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[Refusal]:
-        """One answer for each who leaves."""
+        """Returns one answer for each member that leaves."""
         check_group_id(group_id)
         entry = self._map_of(group_id).groups.get(group_id)
         if entry is None:
@@ -188,12 +188,12 @@ class GroupCoordinator:
     # Offsets
 
     async def commit(self, group_id: str, sender: Sender, commits: Mapping[TopicPartition, Commit]) -> Results:
-        """As Kafka's clients commit: an answer for each partition."""
+        """Commits as Kafka's clients do. Returns an answer for each partition."""
         home = await self._map_to_change(group_id, may_be_empty=True)
         return await self.offsets.commit(home, group_id, sender, commits)
 
     async def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Set (offset, metadata) of a group without members, from outside; the first refusal is raised.
+        """Sets (offset, metadata) of a group without members, from outside. Raises the first refusal.
 
         This is also how a group is reset: a group with members decides for itself where it goes on.
         """
@@ -206,7 +206,7 @@ class GroupCoordinator:
                 raise error
 
     async def move_offset(self, group_id: str, tp: TopicPartition, expected: int | None, offset: int) -> bool:
-        """Commit for a group without members only if nobody else has: its offset is `expected`, none is under way."""
+        """Commits for a group without members if its offset is still `expected`. Returns whether it was."""
         home = await self._map_to_change(group_id)
         entry = home.groups.get(group_id)
         held = None if entry is None else entry.offsets.get(tp)
@@ -218,13 +218,13 @@ class GroupCoordinator:
         return results[tp] is None
 
     def fetch_offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """What is committed; empty for a group that does not exist."""
+        """Returns what is committed; nothing for a group that does not exist."""
         check_group_id(group_id, may_be_empty=True)
         entry = self._find(group_id)
         return {} if entry is None else entry.offsets
 
     def positions(self, group_id: str) -> dict[TopicPartition, CommittedOffset | None]:
-        """What is committed, and None for what a member reads without having committed: where it began is not known."""
+        """Returns what is committed, and None for a partition that a member reads and has not committed yet."""
         found: dict[TopicPartition, CommittedOffset | None] = {}
         check_group_id(group_id, may_be_empty=True)
         entry = self._find(group_id)
@@ -240,7 +240,7 @@ class GroupCoordinator:
     # Groups as a whole
 
     def list_groups(self) -> list[GroupListing]:
-        """Those coordinated here and read back; `is_loading` says if there may be more."""
+        """Returns the groups that are coordinated here and read back. `is_loading` says if there may be more."""
         return [
             GroupListing(entry.group_id, entry.group.protocol_type or "", entry.group.state, entry.group.size)
             for shard in self.shards
@@ -281,7 +281,7 @@ class GroupCoordinator:
         )
 
     async def delete_group(self, group_id: str) -> None:
-        """A group without members, and its offsets."""
+        """Deletes a group without members, and its offsets."""
         check_group_id(group_id, may_be_empty=True)
         try:
             shard = self.shards.find(group_id)
@@ -363,7 +363,7 @@ class GroupCoordinator:
 
 
 def _check_fits(request: JoinRequest) -> None:
-    """What a member brings is kept and written: no name longer than a record can hold, no metadata without end."""
+    """Raises InvalidRequest if a member brings names longer than a record can hold, or too much metadata."""
     if len(request.protocols) > MAX_PROTOCOLS:
         raise InvalidRequest(f"a member with {len(request.protocols)} protocols", hint=f"at most {MAX_PROTOCOLS}")
     names = [request.instance_id or "", request.protocol_type, *(name for name, _ in request.protocols)]

@@ -40,11 +40,11 @@ class Deadlines(Generic[K]):
                 self._push(live, deadline_ms)
 
     def next_ms(self) -> int | None:
-        """When to look again: at or before the earliest deadline."""
+        """Returns when to look again: at or before the earliest deadline."""
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int) -> list[K]:
-        """Those whose deadline has come, earliest first. They have none any more."""
+        """Returns the keys whose deadline has come, earliest first, and clears their deadlines."""
         due: list[K] = []
         while self._heap and self._heap[0][0] <= now_ms:
             queued_ms, _, key = heapq.heappop(self._heap)

@@ -33,7 +33,7 @@ from hot_tier.errors import TierlogError, UnknownPartition, UnknownTopic
 from hot_tier.ids import TopicPartition
 
 COMMIT_WAIT_S: Final = 5.0
-"""As Kafka. The member's heartbeats wait behind the answer on its connection, and its session ends without them."""
+"""How long a commit waits, as in Kafka. The member's heartbeats wait behind it, and without them its session ends."""
 
 Results = dict[TopicPartition, TierlogError | None]
 
@@ -135,7 +135,7 @@ class GroupOffsets:
     # Deleting
 
     async def delete(self, entry: GroupEntry, asked: Collection[TopicPartition]) -> Results:
-        """Of partitions that no member reads. An offset that was never committed is as good as deleted."""
+        """Deletes offsets of partitions that no member reads. One that was never committed counts as deleted."""
         kept: Collection[TopicPartition] = ()
         if entry.group.state is not State.EMPTY:
             if entry.group.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -152,7 +152,7 @@ class GroupOffsets:
         return results
 
     async def delete_group(self, entry: GroupEntry) -> None:
-        """With all it holds. Nobody can join it from the moment this is asked."""
+        """Deletes a group with all it holds. Nobody can join it from the moment this is asked."""
         snapshot = entry.classic.snapshot()
         if entry.group.state is not State.EMPTY:
             raise GroupNotEmpty(where=entry.group_id, hint="stop its consumers first")
@@ -172,7 +172,7 @@ class GroupOffsets:
         home.damaged.pop(group_id, None)
 
     def forget_topic(self, maps: Iterable[GroupMap], topic: str, until_ms: int) -> None:
-        """A deleted topic takes its offsets along, or the next topic of that name would be read from them on."""
+        """Deletes the offsets of a deleted topic: groups would begin at them in the next topic of that name."""
         for home in maps:
             for entry in home.groups.values():
                 gone = {
@@ -183,7 +183,7 @@ class GroupOffsets:
                     self._forget(entry, gone)
 
     async def expire(self, maps: Iterable[GroupMap]) -> None:
-        """Give up what is past its retention, and groups that hold nothing any more. What fails is tried next time."""
+        """Deletes offsets past their retention, and groups that hold nothing more. What fails is tried next time."""
         retention_ms = self._settings.offsets_retention_minutes * 60_000
         for home in maps:
             for entry in list(home.groups.values()):
@@ -222,7 +222,7 @@ class GroupOffsets:
         return told
 
     def _remove_idle(self, entry: GroupEntry) -> None:
-        """Unless somebody has joined or committed while its tombstones were being written."""
+        """Removes the group, unless somebody joined or committed while its tombstones were being written."""
         if entry.home.groups.get(entry.group_id) is not entry:
             return
         if entry.group.state is State.DEAD:

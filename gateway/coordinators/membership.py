@@ -62,7 +62,7 @@ class Membership:
         self._tickets = count(1)
 
     def now_ms(self) -> int:
-        """Of the loop's clock, not of the wall's."""
+        """Returns the time of the loop's clock, not of the wall clock."""
         return int(self._loop.time() * 1000)
 
     async def join(self, entry: GroupEntry, request: JoinRequest) -> JoinAnswer:
@@ -88,7 +88,7 @@ class Membership:
         self.carry_out(entry)
 
     def carry_out(self, entry: GroupEntry) -> None:
-        """After every call of a machine."""
+        """Carries out what the machine left to be done. Called after every call of a machine."""
         for effect in entry.group.take_effects():
             match effect:
                 case SetTimer(timer, deadline_ms):
@@ -148,10 +148,10 @@ class Membership:
 
 
 def refusal_of(error: TierlogError) -> type[CoordinatorError]:
-    """What members are told of a write that failed."""
+    """Returns what members are told of a write that failed."""
     return NotCoordinator if isinstance(error, NotLeader) else CoordinatorNotAvailable
 
 
 def new_member_id(client_id: str, instance_id: str | None) -> str:
-    """Unique, and readable for whoever looks for a process: it starts with the name the process gave itself."""
+    """Returns a unique id that starts with the name the process gave itself, so that people find the process."""
     return f"{(instance_id or client_id)[:_MEMBER_NAME_CHARACTERS]}-{uuid4()}"

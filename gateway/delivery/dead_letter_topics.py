@@ -31,7 +31,7 @@ from hot_tier.replication.partition import Partition
 SUFFIX: Final = ".dlq"
 HEADER: Final = "tierlog.dlq."
 NOTES_BYTES: Final = 64 * 1024
-"""More than the headers that a copy has beside its origin's."""
+"""The most that the headers of a copy add to its origin."""
 INT32_MAX: Final = 2**31 - 1
 
 
@@ -48,7 +48,7 @@ class Copies:
     dlq_id: TopicId
     source_id: TopicId
     source_epoch: LeaderEpoch
-    """While this node has led the origin: before, others may have copied."""
+    """The epoch in which this node leads the origin. In earlier ones others may have copied."""
     offsets: dict[int, int]
 
 
@@ -59,17 +59,17 @@ class DeadLetterPartition(Protocol):
     def tp(self) -> TopicPartition: ...
 
     def records(self) -> AsyncIterator[Sequence[Record]]:
-        """All there are, once they are committed."""
+        """Returns all copies, once they are committed."""
         ...
 
     async def append(self, record: NewRecord) -> Offset:
-        """Its offset, once it is committed."""
+        """Returns the offset of the copy, once it is committed."""
         ...
 
 
 class OtherBrokers(Protocol):
     def led_elsewhere(self, topic: str, partition: int) -> DeadLetterPartition | None:
-        """None when this node leads it."""
+        """Returns None if this node leads the partition."""
         ...
 
 
@@ -107,7 +107,7 @@ class DeadLetterTopics:
         self.copied = 0
 
     def of_group(self, group: str) -> list[tuple[str, Topic]]:
-        """Origin and dead-letter topic, for each dead-letter topic of this group."""
+        """Returns origin and dead-letter topic, for each dead-letter topic of this group."""
         ending = f".{group}{SUFFIX}"
         return [
             (topic.name.removesuffix(ending), topic)
@@ -116,7 +116,7 @@ class DeadLetterTopics:
         ]
 
     async def copies(self, group: str, partition: Partition) -> Copies | None:
-        """What was copied from this partition; None while there is no dead-letter topic for it."""
+        """Returns what was copied from this partition; None while there is no dead-letter topic for it."""
         dlq = self._node.image.find_topic(f"{partition.tp.topic}.{group}{SUFFIX}")
         if dlq is None or partition.tp.partition >= dlq.partitions:
             return None
@@ -137,7 +137,7 @@ class DeadLetterTopics:
         return LedHere(self._node, self._node.partitions.get(topic, partition)) if elsewhere is None else elsewhere
 
     async def make(self, group: str, partition: Partition) -> tuple[DeadLetterPartition, Copies]:
-        """The partition to copy to, made if need be, and what was copied there already."""
+        """Returns the partition to copy to, which is made if need be, and what was copied there already."""
         topic = await self._make_topic(group, partition.topic)
         target = self._place(topic.name, partition.tp.partition)
         copies = await self.copies(group, partition)
@@ -153,7 +153,7 @@ class DeadLetterTopics:
         target: DeadLetterPartition,
         copies: Copies,
     ) -> Offset:
-        """Append the copy, see it committed, and know of it."""
+        """Appends the copy, waits until it is committed, and remembers it."""
         try:
             offset = await target.append(_with_origin(record, source, notes, self._node.clock()))
         except BaseException:
@@ -194,7 +194,7 @@ class DeadLetterTopics:
 
 
 def dead_letter_topic_name(group: str, source: Topic) -> str:
-    """The name of the dead-letter topic, if there can be one."""
+    """Returns the name of the dead-letter topic. Raises InvalidTopicName if there cannot be one."""
     if source.internal:
         raise InvalidTopicName(f"{source.name} belongs to the service", hint="Its records have no dead letters.")
     name = f"{source.name}.{group}{SUFFIX}"
@@ -240,7 +240,7 @@ def _with_origin(record: Record, source: Partition, notes: Mapping[str, str], no
 
 
 def origin_of(record: Record) -> Origin | None:
-    """Where a copy comes from; the last note of each name counts, since a copy may be copied again."""
+    """Returns where a copy comes from. The last header of each name counts, because a copy may be copied again."""
     notes: Mapping[str, bytes] = {
         name: value for name, value in record.headers if name is not None and value is not None
     }

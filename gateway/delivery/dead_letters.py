@@ -62,7 +62,7 @@ class LogRange(Protocol):
 
 
 class Elsewhere(OtherBrokers, Protocol):
-    """Groups and partitions, whichever broker has them."""
+    """Reaches groups and partitions, whichever broker has them."""
 
     async def committed(self, group: str, tp: TopicPartition) -> int | None: ...
 
@@ -103,7 +103,7 @@ class DeadLetters:
     async def fail(
         self, group: str, partition: Partition, offset: int, reason: str, max_deliveries: int | None = None
     ) -> Counted:
-        """Count a failed delivery; the one that reaches the limit dead-letters the record."""
+        """Counts a failed delivery. The one that reaches the limit dead-letters the record."""
         limit = self._max_deliveries if max_deliveries is None else max_deliveries
         session = self._session(group, partition)
         async with session.lock:
@@ -114,16 +114,16 @@ class DeadLetters:
     # What consumers read
 
     async def group_position(self, group: str, partition: Partition) -> int:
-        """Where the group reads next: its committed offset, or the log start if there is none in the log."""
+        """Returns where the group reads next: its committed offset, or the log start if there is none in the log."""
         return _position(await self._elsewhere.committed(group, partition.tp), partition.log)
 
     async def handled(self, group: str, partition: Partition) -> Collection[int]:
-        """The offsets that were dead-lettered for this group."""
+        """Returns the offsets that were dead-lettered for this group."""
         copies = await self.topics.copies(group, partition)
         return () if copies is None else copies.offsets.keys()
 
     async def before_delivery(self, group: str, partition: Partition, first: int) -> Delivery:
-        """The group is about to be given records from `first` on, which it has not committed."""
+        """Returns how to deliver records from `first` on, which the group has not committed."""
         if not self._max_deliveries or not self._redelivery_after_ms:
             return Delivery.WHOLE
         session = self._session(group, partition)
@@ -141,7 +141,7 @@ class DeadLetters:
             return Delivery.WHOLE
 
     def delivered(self, group: str, partition: Partition, first: int, end: int, *, alone: bool) -> None:
-        """The records from `first` up to `end` were sent; repeating it soon is still the same delivery."""
+        """Notes that the records from `first` up to `end` were sent. The same again soon is still the same delivery."""
         session = self._session(group, partition)
         if session.first != first:
             session.first, session.end, session.alone = first, end, alone
@@ -152,7 +152,7 @@ class DeadLetters:
     # What operators ask
 
     async def failing(self, group: str) -> list[tuple[TopicId, int, int, Failure]]:
-        """Records whose delivery has failed and that the group has not got past: topic, partition, offset, failure."""
+        """Returns records whose delivery failed and that the group has not passed: topic, partition, offset, why."""
         found = []
         for topic_id, number, tally in await self._failed.of_group(group):
             topic = self._node.image.find_topic_by_id(topic_id)
@@ -187,7 +187,7 @@ class DeadLetters:
         return Counted(failures, limit, await self._set_aside(group, partition, offset, reason, failures))
 
     async def _failed_silently(self, group: str, partition: Partition, session: _Session) -> bool:
-        """What was delivered is asked for again. Whether its first record was dead-lettered for it."""
+        """Counts a delivery that is asked for again. Returns whether that dead-lettered its first record."""
         first, end, alone = session.first, session.end, session.alone
         session.first = -1
         if not alone:
@@ -237,7 +237,7 @@ class DeadLetters:
     # The group's offset
 
     async def _move_on(self, group: str, partition: Partition, copies: Copies) -> int | None:
-        """Commit past the dead-lettered records that the group would read next. Its committed offset then."""
+        """Commits past the dead-lettered records that the group would read next. Returns its committed offset."""
         committed = await self._elsewhere.committed(group, partition.tp)
         end = start = _position(committed, partition.log)
         stream = RecordStream(self._node, partition, start, partition.last_stable_offset)

@@ -95,7 +95,7 @@ class FailedDeliveries:
         return tally
 
     async def change(self, group: str, topic_id: TopicId, partition: int, decide: Callable[[Tally], Tally]) -> Tally:
-        """Make the change on what is there, and again if somebody else was faster."""
+        """Makes the change on what is stored, and again if another writer was faster."""
         key = model.failures_key(group, topic_id, partition)
         for _ in range(ATTEMPTS):
             current, revision = await self._load(key)
@@ -113,7 +113,7 @@ class FailedDeliveries:
         raise MetadataConflict(f"failures of group {group!r} are being counted elsewhere, gave up", where=key)
 
     def forget(self, group: str, topic_id: TopicId, partition: int) -> None:
-        """What is remembered of the store may be out of date."""
+        """Forgets what was read from the store: it may be out of date."""
         self._cache.pop(model.failures_key(group, topic_id, partition), None)
 
     async def of_group(self, group: str) -> list[tuple[TopicId, int, Tally]]:

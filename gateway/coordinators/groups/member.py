@@ -25,7 +25,7 @@ class Member:
     is_new: bool = False
     """Has not been in any generation yet, so it does not know its id for sure and cannot send heartbeats."""
     held_bytes: int = 0
-    """As counted last, and for which address."""
+    """What was counted last for this member; `held_for` is the address it was counted for."""
     held_for: str = ""
     join_ticket: Ticket | None = None
     sync_ticket: Ticket | None = None
@@ -58,7 +58,7 @@ class Member:
 
     @property
     def outlives_its_session(self) -> bool:
-        """A client that waits for our answer cannot send heartbeats; only a newcomer may be given up meanwhile."""
+        """Whether it stays without heartbeats: it waits for our answer and cannot send any. A newcomer does not."""
         return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
 
     @property

@@ -16,13 +16,13 @@ Ticket = NewType("Ticket", int)
 NO_GENERATION = -1
 NO_MEMBER = ""
 MEMBER_BYTES = 2048
-"""A member without metadata: it and its timers."""
+"""What a member without metadata takes, with its timers."""
 PENDING_BYTES = 1024
-"""An id that was handed out, and its timer."""
+"""What an id takes that was handed out and not used yet, with its timer."""
 
 
 class Protocol(NamedTuple):
-    """One way of assigning that a member supports; the metadata is between clients and opaque to us."""
+    """One way of assigning that a member supports. Clients understand the metadata; we do not."""
 
     name: str
     metadata: bytes
@@ -35,7 +35,7 @@ class GroupLimits:
     initial_rebalance_delay_ms: int
     max_size: int
     max_bytes: int
-    """Of all members together: their ids, metadata and assignments."""
+    """Memory of all members together: their ids, metadata and assignments."""
 
 
 # Requests
@@ -46,7 +46,7 @@ class JoinRequest:
     member_id: str
     """Empty for a newcomer."""
     fresh_id: str
-    """The id that a newcomer shall get: unique, made by the driver, since randomness is not the machine's."""
+    """The id that a newcomer shall get. It is unique; the driver makes it, because a machine has no randomness."""
     instance_id: str | None
     client_id: str
     client_host: str
@@ -61,7 +61,7 @@ class JoinRequest:
 
     @property
     def size_bytes(self) -> int:
-        """What keeping such a member takes."""
+        """The memory that such a member takes."""
         return MEMBER_BYTES + len(self.fresh_id) + sum(len(name) + len(data) for name, data in self.protocols)
 
 
@@ -73,7 +73,7 @@ class SyncRequest:
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignments: Mapping[str, bytes] | None = None
-    """By member id; only the leader's count."""
+    """By member id. Only those of the leader count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class JoinAnswer:
     leader: str = NO_MEMBER
     skip_assignment: bool = False
     members: tuple[MemberMetadata, ...] = ()
-    """Everybody's metadata, for the leader only."""
+    """The metadata of every member. Only the leader gets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class TimerKind(Enum):
 class Timer(NamedTuple):
     kind: TimerKind
     member_id: str = NO_MEMBER
-    """Of SESSION and PENDING."""
+    """The member that a SESSION or PENDING timer belongs to."""
 
 
 class Reply(NamedTuple):
@@ -177,7 +177,7 @@ class ClearTimer(NamedTuple):
 
 
 class Held(NamedTuple):
-    """So much more memory is held for a member that joined from this address; less, where it is negative."""
+    """Members that joined from this address hold `more_bytes` more memory; less, if it is negative."""
 
     address: str
     more_bytes: int

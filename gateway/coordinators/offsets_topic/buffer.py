@@ -54,7 +54,7 @@ class ValueReader:
         return self._take(self.int32())
 
     def count(self, least_bytes: int) -> int:
-        """Of an array whose elements take at least so many bytes each."""
+        """Returns the length of an array, whose elements take at least `least_bytes` each."""
         count = self.int32()
         if not 0 <= count * least_bytes <= len(self._data) - self._at:
             raise CorruptLog(f"an array claims {count} elements")

@@ -34,7 +34,7 @@ def write_key(key: OffsetKey | GroupKey) -> bytes:
 
 
 def read_key(data: bytes) -> OffsetKey | GroupKey | None:
-    """None for a kind of key that we do not know."""
+    """Returns None for a kind of key that we do not know."""
     reader = ValueReader(data)
     version = reader.int16()
     if version in (0, OFFSET_KEY_VERSION):

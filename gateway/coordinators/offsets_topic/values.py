@@ -32,7 +32,7 @@ _LEAST_MEMBER_BYTES: Final = 2 + 2 + 2 + 4 + 4 + 4  # a member of version 0 with
 class CommittedOffset(NamedTuple):
     offset: int
     leader_epoch: int
-    """Of the last record consumed; -1 when the client did not say."""
+    """Leader epoch of the last record consumed; -1 if the client did not say."""
     metadata: str
     commit_ms: int
 
@@ -43,8 +43,7 @@ class CommittedOffset(NamedTuple):
 
 
 def lag_of(committed: CommittedOffset | None, log_start: int, high_watermark: int) -> int | None:
-    """Records that are not read yet. None where that is unknown: nothing is committed, and only the client knows where
-    it begins."""
+    """Returns how many records are not read yet. None if nothing is committed: then only the client knows."""
     if log_start >= high_watermark:
         return 0
     position = None if committed is None else committed.position

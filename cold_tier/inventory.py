@@ -3,27 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
-import orjson
-
+from cold_tier.descriptions import TopicDescription, read_description
 from cold_tier.errors import CorruptObject
 from cold_tier.layout import ROOT, PartitionLayout, parse_topic_folder, topic_descriptions, topic_folder
 from cold_tier.objects.retrying import RetryingStore
 from hot_tier.ids import PartitionId
-
-
-@dataclass(frozen=True, slots=True)
-class TopicDescription:
-    """The topic as its broker last wrote it down."""
-
-    name: str
-    id: UUID
-    partitions: int
-    replication_factor: int
-    config: dict[str, str]
-    created_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +97,7 @@ async def describe(store: RetryingStore, topic: ArchivedTopic) -> TopicDescripti
     where = f"{store.url}{topic.description_key or topic.name}"
     if topic.description_key is None:
         raise CorruptObject("the bucket has no description of this topic", where=where)
-    data = await store.get(topic.description_key)
-    try:
-        found: dict[str, Any] = orjson.loads(data)
-        description = TopicDescription(
-            str(found["name"]),
-            UUID(found["id"]),
-            int(found["partitions"]),
-            int(found["replication_factor"]),
-            {str(name): str(value) for name, value in found["config"].items()},
-            int(found["created_ms"]),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptObject(f"the description of this topic cannot be read: {error}", where=where) from error
+    description = read_description(await store.get(topic.description_key), where)
     if (description.name, description.id) != (topic.name, topic.id):
         raise CorruptObject("describes another topic than its name says", where=where)
     return description

@@ -11,10 +11,10 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-import orjson
 import structlog
 
 from cold_tier.catalog import Catalog
+from cold_tier.descriptions import TopicDescription, write_description
 from cold_tier.errors import ArchiveStopped, ManifestFenced, StoreError, StoreUnavailable
 from cold_tier.layout import parse_topic_description, topic_description, topic_descriptions
 from cold_tier.manifest.model import Owner
@@ -338,15 +338,15 @@ class Offloader:
 
     async def _describe(self, topic: Topic) -> None:
         """Keep the topic's own description in the bucket, so that it can be restored from there alone."""
-        described = orjson.dumps(
-            {
-                "name": topic.name,
-                "id": str(topic.id),
-                "partitions": topic.partitions,
-                "replication_factor": topic.replication_factor,
-                "config": dict(topic.config),
-                "created_ms": topic.created_ms,
-            }
+        described = write_description(
+            TopicDescription(
+                topic.name,
+                topic.id,
+                topic.partitions,
+                topic.replication_factor,
+                dict(topic.config),
+                topic.created_ms,
+            )
         )
         if self._described.get(topic.id) == described:
             return

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from cold_tier.descriptions import TopicDescription
 from cold_tier.errors import CorruptManifest, CorruptObject, StoreDenied, StoreMisconfigured, StoreUnavailable
 from cold_tier.format.index import read_index
-from cold_tier.inventory import ArchivedTopic, TopicDescription, describe, find_topics
+from cold_tier.inventory import ArchivedTopic, describe, find_topics
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest

@@ -21,7 +21,6 @@ from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.objects.memory import MemoryStore
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.objects.store import Buffer
-from tests.golden.manifest import make as golden
 
 LAYOUT = PartitionLayout("orders", UUID("0b0e9d6c-6a5f-4d9c-9f70-2c8f6f0a1b2c"), 3)
 
@@ -340,12 +339,3 @@ async def test_what_a_deposed_leader_publishes_at_the_last_moment_is_taken_over(
     await deposed._publish(dataclasses.replace(deposed.current, tail=(*deposed.current.tail, *later)), 3, looked=True)
     again = await take_over(store, 2)
     assert again.current.tail == successor.current.tail, "what comes later is nobody's"
-
-
-def test_stored_manifests_stay_readable() -> None:
-    """What 0.1.0 published has no owner; what is written today is as it was when it was stored."""
-    plain, page = golden.plain()
-    assert read_snapshot((golden.HERE / "without-owner.manifest").read_bytes(), "golden") == plain
-    assert read_page((golden.HERE / "closed.page").read_bytes(), "golden") == read_page(page, "golden")
-    assert read_snapshot((golden.HERE / "with-owner.manifest").read_bytes(), "golden") == golden.owned()
-    assert plain.owner is None and plain.lost == ()

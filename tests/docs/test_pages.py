@@ -5,10 +5,13 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from typer.main import get_command
 
+from hot_tier.cluster import model
+from hot_tier.ids import LeaderEpoch, NodeId, Offset
 from tierlog.cli.app import app
 from tierlog.cli.spark import JOBS
 from tierlog.settings import all_settings
@@ -110,3 +113,31 @@ def test_the_page_of_the_command_line_covers_every_command() -> None:
             yield from names(inner, f"{above} {name}") if hasattr(inner, "commands") else [f"{above} {name}"]
 
     assert [name for name in names(get_command(app), "tierlog") if f"`{name}" not in text] == []
+
+
+def test_the_index_lists_every_page() -> None:
+    index, decisions = ROOT / "docs" / "README.md", ROOT / "docs" / "decisions" / "README.md"
+    listed = {
+        (page.parent / found[1]).resolve()
+        for page in (index, decisions)
+        for found in LINK.finditer(page.read_text())
+        if found[1]
+    }
+    assert [str(page.relative_to(ROOT)) for page in PAGES if page not in listed | {index}] == []
+
+
+def test_the_page_of_cluster_metadata_covers_every_key_and_field() -> None:
+    text = (ROOT / "docs" / "formats" / "cluster-metadata.md").read_text()
+    prefixes = [value for name, value in vars(model).items() if name.endswith(("_PREFIX", "_KEY"))]
+    assert [prefix for prefix in prefixes if f"`{prefix}" not in text] == []
+    node = NodeId(1)
+    values = (
+        model.Topic("orders", UUID(int=7), 1, 1, {}, 0),
+        model.initial_state([node]),
+        model.BrokerInfo(node, "host", 1),
+        model.NodeRecord("data"),
+        model.DeletedTopic("orders", UUID(int=7), 1, 0),
+        model.Archived(Offset(0), Offset(0), LeaderEpoch(0)),
+    )
+    fields = {field for value in values for field in model.decode_map("key", model.encode(value))}
+    assert [field for field in sorted(fields) if f"`{field}`" not in text] == []

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 import structlog
 
+from tests.support import forks
 from tests.support.service import MakeService, services
 from tierlog.process import ServeProcess
+
+ServeProcess.popen = forks.Popen
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from hot_tier.errors import TierlogError
 
@@ -39,6 +39,9 @@ class ServeFailed(TierlogError):
 
 
 class ServeProcess:
+    popen: ClassVar[type[subprocess.Popen[bytes]]] = subprocess.Popen
+    """What starts the process; tests have one that starts faster."""
+
     def __init__(
         self,
         data_dir: Path,
@@ -70,7 +73,7 @@ class ServeProcess:
         command += ["--kafka", self.kafka, "--http", self.http, *self.flags]
         self._began = time.monotonic()
         with self.output_path.open("ab") as output:
-            self.process = subprocess.Popen(
+            self.process = self.popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -2,10 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
+from subprocess import PIPE
 from typing import Any
+
+from tests.support.forks import Popen
 
 TIMEOUT_S = 60
 
@@ -30,14 +32,12 @@ def tierlog(*arguments: str, server: str | None = None, stdin: str | bytes = b""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIERLOG_")}
     if server is not None:
         environment["TIERLOG_SERVER"] = server
-    done = subprocess.run(
-        [sys.executable, "-m", "tierlog", *arguments],
-        input=stdin.encode() if isinstance(stdin, str) else stdin,
-        capture_output=True,
-        env=environment,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    ran = Ran(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    command = [sys.executable, "-m", "tierlog", *arguments]
+    with Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment) as process:
+        try:
+            out, err = process.communicate(stdin.encode() if isinstance(stdin, str) else stdin, TIMEOUT_S)
+        finally:
+            process.kill()
+    ran = Ran(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
     assert code is None or ran.code == code, f"tierlog {' '.join(arguments)} ended with {ran.code}:\n{ran.out}{ran.err}"
     return ran

@@ -5,6 +5,8 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# Every process of the tests would compile the same files again.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,44 +22,43 @@ APT = $(AS_ROOT); command -v apt-get >/dev/null && $$root true 2>/dev/null \
 	  || { $$root apt-get update -qq >/dev/null 2>&1 \
 	    && $$root apt-get install -y -qq --no-install-recommends $(1) >/dev/null 2>&1; }; }
 
-.PHONY: help demo demo-cluster test test-all bench lint format venv kafka-jars test-tools etcd settings-page rooms constraints clean
+.PHONY: help demo demo-cluster check test test-all bench lint format venv kafka-jars test-tools etcd settings-page rooms constraints clean
 
-help:
-	@echo 'make demo          the service on embedded defaults: produce, consume, replay, kill -9, recover'
-	@echo 'make demo-cluster  three brokers: kill -9 of a leader under load, and nothing is lost'
-	@echo 'make test          lint, types and every test that is not slow (under 20 minutes on two cores)'
-	@echo 'make test-all      the slow ones too: long chaos runs and simulations'
-	@echo 'make bench         tierlog beside Apache Kafka on this machine, as ratios'
-	@echo 'make lint          ruff, mypy, import-linter'
-	@echo 'make format        rewrites the code in the one format'
-	@echo 'make venv          only sets up .venv; the command is then .venv/bin/tierlog'
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(INSTALLED)
+demo: $(INSTALLED) ## the service on embedded defaults: produce, consume, replay, kill -9, recover
 	@$(BIN)/tierlog demo
 
-demo-cluster: $(INSTALLED) etcd
+demo-cluster: $(INSTALLED) etcd ## three brokers: kill -9 of a leader under load, and nothing is lost
 	@$(BIN)/tierlog demo --cluster
 
-test: lint kafka-jars test-tools
+# Files go to the workers in the order of tests/conftest.py: the long ones first, so that no worker waits for another at the end.
+PYTEST := $(BIN)/pytest -q --dist loadfile --no-loadscope-reorder
+UNIT := $(addprefix tests/,hot_tier cold_tier offloader gateway)
+
+check: lint ## the inner loop: lint, types and the tests that start no process (under two minutes)
+	@$(SAY) 'unit tests'
+	@$(PYTEST) -n 2 $(UNIT) -m 'not slow and not java and not serial and not process'
+
+test: lint kafka-jars test-tools ## lint, types and every test that is not slow (about 12 minutes on two cores)
 	@$(SAY) 'tests, three at a time'
-	@$(BIN)/pytest -q -n 3 --dist loadfile -m 'not slow and not java and not serial'
-	@$(SAY) 'tests with Spark and with Apache Kafka'"'"'s own tools'
-	@$(BIN)/pytest -q -n 2 --dist loadfile -m 'not slow and java and not serial'
+	@$(PYTEST) -n 3 -m 'not slow and not serial'
 	@$(SAY) 'tests that want the machine to themselves'
 	@$(BIN)/pytest -q -m 'not slow and serial'
 
-test-all: test
+test-all: test ## the slow ones too: long chaos runs and simulations
 	@$(SAY) 'slow tests: chaos and simulations'
 	@$(BIN)/pytest -q -m slow
 
-bench: $(INSTALLED) kafka-jars test-tools
+bench: $(INSTALLED) kafka-jars test-tools ## tierlog beside Apache Kafka on this machine, as ratios
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.cluster
 	@$(BIN)/python -m benchmarks.cuts
 	@$(BIN)/python -m benchmarks.tiers
 	@$(BIN)/python -m benchmarks.spark_scan
 
-lint: $(INSTALLED)
+lint: $(INSTALLED) ## ruff, mypy, import-linter
 	@$(SAY) 'ruff: lint and format'
 	@$(BIN)/ruff check --quiet $(CODE)
 	@$(BIN)/ruff format --quiet --check $(CODE)
@@ -66,11 +67,11 @@ lint: $(INSTALLED)
 	@$(SAY) 'import-linter: which way imports point'
 	@$(BIN)/lint-imports --no-logo >.import_linter_cache.log 2>&1 || { cat .import_linter_cache.log; exit 1; }
 
-format: $(INSTALLED)
+format: $(INSTALLED) ## rewrites the code in the one format
 	@$(BIN)/ruff check --quiet --fix $(CODE) || true
 	@$(BIN)/ruff format $(CODE)
 
-venv: $(INSTALLED)
+venv: $(INSTALLED) ## only sets up .venv; the command is then .venv/bin/tierlog
 	@$(SAY) '.venv is ready: the command is .venv/bin/tierlog'
 
 # The first Python from 3.11 up that is here. The pinned versions are tested on 3.11; they install and serve on 3.12.
@@ -97,7 +98,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 # Apache Kafka's jars, for its own tools in tests/compat and as the peer in benchmarks: from Maven Central.
-kafka-jars: $(INSTALLED)
+kafka-jars: $(INSTALLED) ## Apache Kafka's jars, for its own tools in tests and as the peer in benchmarks
 	@if ! command -v java >/dev/null || ! command -v mvn >/dev/null; then \
 	  $(SAY) 'installing Java and Maven (apt) for Apache Kafka'"'"'s own tools'; \
 	  $(call APT,default-jre-headless maven) \
@@ -106,7 +107,7 @@ kafka-jars: $(INSTALLED)
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then $(BIN)/python -m benchmarks.peer fetch; fi
 
 # kcat for tests/compat, FUSE and a compiler for the faulty disks of tests/chaos and the load of benchmarks.
-test-tools: etcd
+test-tools: etcd ## Debian packages that tests need; what cannot be installed is skipped
 	@if ! command -v kcat fusermount3 cc ip nft | wc -l | grep -q 5; then \
 	  $(SAY) 'installing kcat, fuse3, gcc, iproute2 and nftables (apt) for compatibility and fault tests'; \
 	  $(call APT,kcat fuse3 gcc libc6-dev iproute2 nftables) \
@@ -114,7 +115,7 @@ test-tools: etcd
 	fi
 
 # The metadata store of a cluster. Debian starts one as a service where it can; ours run on ports of their own.
-etcd:
+etcd: ## the metadata store of a cluster, as a Debian package
 	@if ! command -v etcd >/dev/null; then \
 	  $(SAY) 'installing etcd (apt) for clusters of brokers'; \
 	  $(call APT,etcd-server) \
@@ -122,19 +123,19 @@ etcd:
 	fi
 
 # After a change of settings: docs/SETTINGS.md is generated, a test checks that it is current.
-settings-page: $(INSTALLED)
+settings-page: $(INSTALLED) ## writes docs/SETTINGS.md again after a change of settings
 	@$(BIN)/python -m tierlog.settings_page docs/SETTINGS.md
 
 # After rooms or their imports have changed: the drawing in docs/ARCHITECTURE.md is generated, a test checks that it is current.
-rooms: $(INSTALLED)
+rooms: $(INSTALLED) ## draws the rooms in docs/ARCHITECTURE.md again after imports have changed
 	@$(BIN)/python -m tests.docs.rooms --write
 
-constraints:
+constraints: ## pins the newest versions of all dependencies
 	@rm -rf .cache/constraints && python3 -m venv .cache/constraints
 	@.cache/constraints/bin/pip install --quiet setuptools wheel '.[dev]'
 	@head -2 constraints.txt >.cache/constraints.txt
 	@.cache/constraints/bin/pip freeze --all | grep -v -i -E '^(tierlog|pip)\b' >>.cache/constraints.txt
 	@mv .cache/constraints.txt constraints.txt && rm -rf .cache/constraints
 
-clean:
+clean: ## removes .venv and everything that was built or cached
 	@rm -rf $(VENV) .cache build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache*

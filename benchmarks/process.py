@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import psutil
 
@@ -54,6 +54,8 @@ class BrokerProcess:
     name = "broker"
     start_timeout_s = 180.0
     stop_timeout_s = 30.0
+    popen: ClassVar[type[subprocess.Popen[bytes]]] = subprocess.Popen
+    """What starts the process; tests have one that starts faster."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -79,7 +81,7 @@ class BrokerProcess:
     def start(self) -> Self:
         assert self.process is None, f"{self.name} runs already"
         began = time.monotonic()
-        self.process = self._launch()
+        self.process = self._launch(self.popen)
 
         def ready() -> bool:
             if self.process is not None and self.process.poll() is not None:
@@ -117,14 +119,14 @@ class BrokerProcess:
 
     def start_and_kill_after(self, seconds: float) -> None:
         """A start that is cut off, ready or not."""
-        process = self._launch()
+        process = self._launch(subprocess.Popen)
         time.sleep(seconds)
         process.kill()
         process.wait()
 
-    def _launch(self) -> "subprocess.Popen[bytes]":
+    def _launch(self, popen: "type[subprocess.Popen[bytes]]") -> "subprocess.Popen[bytes]":
         with self.log_path.open("ab") as log:
-            return subprocess.Popen(
+            return popen(
                 [*self.wrapper, *self.command()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

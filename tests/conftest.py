@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 import structlog
 
+from benchmarks.process import BrokerProcess
 from tests.support import forks
 from tests.support.service import MakeService, services
 from tierlog.process import ServeProcess
 
 ServeProcess.popen = forks.Popen
+BrokerProcess.popen = forks.Popen
 
 
 @pytest.fixture(scope="session")
@@ -48,12 +50,28 @@ WITH_REAL_PROCESSES = (
     "tests/spark/",
     "tests/tierlog/",
 )
+NEVER_TRIED_AGAIN = ("tests/chaos/", "tests/docs/test_commands.py")
+STARTERS = {"subprocess", *(f"tests.support.{name}" for name in ("etcd", "members", "s3", "service"))}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(WITH_REAL_PROCESSES):
             item.add_marker(pytest.mark.flaky(reruns=1))
+        if item.nodeid.startswith(WITH_REAL_PROCESSES + NEVER_TRIED_AGAIN) or starts_processes(item):
+            item.add_marker(pytest.mark.process)
+    # Files with long tests first, by kind: workers that begin together end together.
+    kinds: dict[Path, list[bool]] = {}
+    for item in items:
+        kind = [item.get_closest_marker(name) is None for name in ("java", "process")]
+        kinds[item.path] = min(kind, kinds.get(item.path, kind))
+    items.sort(key=lambda item: kinds[item.path])
+
+
+def starts_processes(item: pytest.Item) -> bool:
+    """Whether the test's file uses something that does."""
+    used = vars(item.getparent(pytest.Module).obj).values()  # type: ignore[union-attr]
+    return any((getattr(each, "__module__", None) or getattr(each, "__name__", "")) in STARTERS for each in used)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

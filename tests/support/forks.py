@@ -26,6 +26,8 @@ ENVIRONMENT: Final = dict(os.environ)
 READ_LATER: Final = re.compile("(TIERLOG|AWS|PYTEST)_.*")
 READ_AT_IMPORT: Final = "TIERLOG_FAILPOINTS"
 COMMAND: Final = [sys.executable, "-m", "tierlog"]
+SCRIPT: Final = [str(Path(sys.executable).with_name("tierlog"))]
+"""The same, as installed."""
 PARAMETERS: Final = tuple(inspect.signature(subprocess.Popen._execute_child).parameters)[1:]  # type: ignore[attr-defined]
 PIPES: Final = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 PR_SET_CHILD_SUBREAPER: Final = 36
@@ -75,12 +77,13 @@ class Popen(subprocess.Popen[Any]):
         """Where `subprocess.Popen` forks and execs; the pipes are made before and used after."""
         start = SimpleNamespace(**dict(zip(PARAMETERS, given, strict=True)))
         environment = dict(os.environ if start.env is None else start.env)
+        arguments = after_the_name(start.args)
         special = (start.preexec_fn, start.pass_fds, start.shell, start.executable, start.gid, start.gids, start.uid)
-        if any(each not in (None, (), False) for each in special) or not can_fork(start.args, environment):
+        if any(each not in (None, (), False) for each in special) or arguments is None or not can_fork(environment):
             super()._execute_child(*given)  # type: ignore[misc]
             return
         request = Request(
-            arguments=[os.fspath(each) for each in start.args[len(COMMAND) :]],
+            arguments=arguments,
             environment=environment,
             directory=os.path.join(os.getcwd(), os.fspath(start.cwd or "")),
             umask=_umask() if start.umask < 0 else start.umask,
@@ -93,11 +96,19 @@ class Popen(subprocess.Popen[Any]):
         self._close_pipe_fds(*(getattr(start, name) for name in PIPES))  # type: ignore[attr-defined]
 
 
-def can_fork(command: Any, environment: dict[str, str]) -> bool:
-    """Whether it is ours, and its environment differs from the server's only in what is read after the imports."""
+def after_the_name(command: Any) -> list[str] | None:
+    """Returns the arguments of `tierlog`; None for another program."""
+    words = [os.fspath(each) for each in command]
+    for name in (COMMAND, SCRIPT):
+        if words[: len(name)] == name:
+            return words[len(name) :]
+    return None
+
+
+def can_fork(environment: dict[str, str]) -> bool:
+    """Whether it differs from the server's only in what is read after the imports."""
     differ = {name for name, _ in environment.items() ^ ENVIRONMENT.items()}
-    later = READ_AT_IMPORT not in environment and all(READ_LATER.fullmatch(name) for name in differ)
-    return later and list(command)[: len(COMMAND)] == COMMAND
+    return READ_AT_IMPORT not in environment and all(READ_LATER.fullmatch(name) for name in differ)
 
 
 def _take_orphans(wanted: bool) -> None:

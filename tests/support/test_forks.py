@@ -66,11 +66,12 @@ def test_signals_end_it(popen: Any, number: signal.Signals, tmp_path: Path) -> N
 
 def test_what_is_read_while_importing_needs_a_real_start() -> None:
     here = dict(forks.ENVIRONMENT)
-    assert forks.can_fork(SERVE, {**here, "TIERLOG_KAFKA__PORT": "0", "AWS_REGION": "x"})
-    assert not forks.can_fork(SERVE, {**here, "TIERLOG_FAILPOINTS": "archive.converted=kill"})
-    assert not forks.can_fork(SERVE, {**here, "NUMBA_CACHE_DIR": "/x"})
-    assert not forks.can_fork(SERVE, {name: value for name, value in here.items() if name != "PATH"})
-    assert not forks.can_fork([sys.executable, "-m", "offloader.worker"], here)
+    assert forks.can_fork({**here, "TIERLOG_KAFKA__PORT": "0", "AWS_REGION": "x"})
+    assert not forks.can_fork({**here, "TIERLOG_FAILPOINTS": "archive.converted=kill"})
+    assert not forks.can_fork({**here, "NUMBA_CACHE_DIR": "/x"})
+    assert not forks.can_fork({name: value for name, value in here.items() if name != "PATH"})
+    assert forks.after_the_name(SERVE) == SERVE[3:]
+    assert forks.after_the_name([sys.executable, "-m", "offloader.worker"]) is None
 
 
 FIRST_USE = """

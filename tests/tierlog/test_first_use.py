@@ -26,7 +26,7 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
         yield from commands(each, (*words, name))
 
 
-@pytest.mark.parametrize(("words", "command"), commands(typer.main.get_command(app)))
+@pytest.mark.parametrize(("words", "command"), list(commands(typer.main.get_command(app))))
 def test_help_speaks_no_python(words: tuple[str, ...], command: Any) -> None:
     # The jobs over Spark parse their own flags.
     if words[:1] == ("spark",) and len(words) > 1:

@@ -33,7 +33,7 @@ demo: $(INSTALLED) ## the service on embedded defaults: produce, consume, replay
 demo-cluster: $(INSTALLED) etcd ## three brokers: kill -9 of a leader under load, and nothing is lost
 	@$(BIN)/tierlog demo --cluster
 
-# Files go to the workers in the order of tests/conftest.py: the long ones first, so that no worker waits for another at the end.
+# Files go to the workers in the order of tests/conftest.py: the long ones first.
 PYTEST := $(BIN)/pytest -q --dist loadfile --no-loadscope-reorder
 UNIT := $(addprefix tests/,hot_tier cold_tier offloader gateway)
 

@@ -50,8 +50,18 @@ WITH_REAL_PROCESSES = (
     "tests/spark/",
     "tests/tierlog/",
 )
-NEVER_TRIED_AGAIN = ("tests/chaos/", "tests/docs/test_commands.py")
-STARTERS = {"subprocess", *(f"tests.support.{name}" for name in ("etcd", "members", "s3", "service"))}
+NEVER_TRIED_AGAIN = (
+    "tests/chaos/",
+    "tests/docs/test_commands.py",
+    "tests/gateway/http/test_archive.py",
+    "tests/gateway/http/test_schemathesis.py",
+)
+STARTERS = {
+    "subprocess",
+    "benchmarks.service",
+    "tests.offloader.harness",
+    *(f"tests.support.{name}" for name in ("command", "etcd", "members", "s3", "service")),
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -80,9 +90,10 @@ def long_files_first(items: list[pytest.Item]) -> dict[Path, float]:
 
 
 def starts_processes(item: pytest.Item) -> bool:
-    """Whether the test's file uses something that does."""
-    used = vars(item.getparent(pytest.Module).obj).values()  # type: ignore[union-attr]
-    return any((getattr(each, "__module__", None) or getattr(each, "__name__", "")) in STARTERS for each in used)
+    """Whether the test is given a process, or its file uses something that starts one."""
+    assert isinstance(item, pytest.Function)
+    used = {getattr(each, "__module__", None) or getattr(each, "__name__", "") for each in vars(item.module).values()}
+    return bool({"service", "make_service"}.intersection(item.fixturenames) or STARTERS & used)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

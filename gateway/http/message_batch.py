@@ -22,7 +22,6 @@ from gateway.http.operation import document_problem, read_document
 from gateway.http.parameters import INT32_MAX, INT64_MAX
 from gateway.http.problems import BAD_DOCUMENT, BAD_JSON, Problem
 from gateway.http.schemas import MAX_HEADERS, MAX_MESSAGES, Encoding, NewHeader, NewMessage, NewMessages
-from gateway.off_loop import off_loop
 from hot_tier.record.records import NewRecord
 
 PIECE_BYTES: Final = 256 * 1024
@@ -91,16 +90,23 @@ class Batch:
         messages = sum(piece.messages for piece in self._pieces)
         return len(self._raw) + self._values * VALUE_COST_BYTES + messages * MESSAGE_COST_BYTES
 
-    async def read(self, now_ms: int) -> Messages:
-        return await off_loop(self._values, self._read, now_ms)
+    @property
+    def weight(self) -> int:
+        """As many plain records it is as much work as: a value is one, and so is a kilobyte."""
+        return self._values + len(self._raw) // 1024
 
-    def _read(self, now_ms: int) -> Messages:
+    def read(self, now_ms: int) -> Messages:
         records: list[NewRecord] = []
         partitions: list[int | None] = []
-        for messages in self._parse():
-            for message in messages:
-                records.append(_record(message, len(records), now_ms))
-                partitions.append(message.partition)
+        try:
+            for messages in self._parse():
+                for message in messages:
+                    records.append(_record(message, len(records), now_ms))
+                    partitions.append(message.partition)
+        except Problem:
+            # The traceback would keep them, and whoever lets go of it, the loop, would free them one by one.
+            records.clear()
+            raise
         return Messages(records, partitions)
 
     def _parse(self) -> Iterator[Sequence[_Message | NewMessage]]:

@@ -9,7 +9,7 @@ it is tried again message by message. Every message is answered exactly once, wi
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from hot_tier.errors import (
     TierlogError,
 )
 from hot_tier.ids import Offset, PartitionId
+from hot_tier.log.partition_log import Appended
 from hot_tier.record.batch import HEADER_BYTES
 from hot_tier.record.columns import HEADERS_TYPE, RecordColumns, encode_batch
 from hot_tier.record.records import NewRecord, encode_records
@@ -36,6 +37,9 @@ from hot_tier.replication.partition import Partition
 
 BATCH_BYTES: Final = 256 * 1024
 """A lane's batch that has grown to this size leaves without waiting."""
+
+LARGE_BATCH_BYTES: Final = 512 * 1024
+"""Of many messages sent at once, also where the topic takes more: one is checked and appended in a few milliseconds."""
 
 RECORD_OVERHEAD: Final = 36
 """More than the lengths, deltas and attributes of one record take."""
@@ -51,6 +55,20 @@ class Stored(NamedTuple):
 
 
 Outcome = Stored | TierlogError
+
+
+class Run(NamedTuple):
+    """Of many messages those that were written as one batch, or refused for one reason."""
+
+    indexes: Sequence[int]
+    partition: int
+    outcome: Appended | TierlogError
+
+    def outcomes(self, records: Sequence[NewRecord]) -> list[Outcome]:
+        """Of each of them, `records` being all messages."""
+        if isinstance(self.outcome, TierlogError):
+            return [self.outcome] * len(self.indexes)
+        return _stored(self.partition, self.outcome, (records[index] for index in self.indexes))
 
 
 class _Batch:
@@ -119,29 +137,49 @@ class Producer:
             raise outcome.with_traceback(None)
         return outcome
 
-    async def send_all(self, topic: Topic, partition: int, records: Sequence[NewRecord]) -> list[Outcome]:
-        """Many messages to one partition, in their order, in as few batches as `max.message.bytes` allows."""
-        target = self._node.partitions.get(topic.name, PartitionId(partition))
-        outcomes: list[Outcome] = []
-        ends: list[Offset] = []
-        most_bytes = target.log.config.max_message_bytes
-        for chunk, batch in await off_loop(_weight(records), _batches, records, most_bytes):
+    async def send_all(
+        self, topic: Topic, chosen: Mapping[int, Sequence[int]], records: Sequence[NewRecord], weight: int
+    ) -> list[Run]:
+        """Many messages: to each partition those with its indexes, in their order. Returns what became of all of them.
+        `weight`: as many plain records they are as much work as.
+
+        They are encoded in one go off the loop, and appended in slices: a thousand partitions are a thousand batches.
+        """
+        turn = self._node.lane.turn()
+        runs: list[Run] = []
+        targets: list[tuple[Partition, Sequence[int]]] = []
+        async for number, indexes in turn.through(chosen.items()):
             try:
-                stored, end = self._append(target, chunk, batch)
+                targets.append((self._node.partitions.get(topic.name, PartitionId(number)), indexes))
             except TierlogError as error:
-                outcomes += [error] * len(chunk)
+                runs.append(Run(indexes, number, error))
+        ends: dict[Partition, Offset] = {}
+        appended: list[tuple[Partition, Run]] = []
+        async for target, indexes, batch in turn.through(await off_loop(weight, _batches, targets, records)):
+            try:
+                written = self._append(target, len(indexes), batch)
+            except TierlogError as error:
+                runs.append(Run(indexes, target.tp.partition, error))
             else:
-                outcomes += stored
-                ends.append(end)
-            await asyncio.sleep(0)
+                ends[target] = written.end_offset
+                appended.append((target, Run(indexes, target.tp.partition, written)))
+        self._node.lane.leave()
+        deadline_s = self._loop.time() + self._timeout_s
+        failures = {target: await self._commit(target, end, deadline_s) for target, end in ends.items()}
+        return runs + [run._replace(outcome=failures[target] or run.outcome) for target, run in appended]
+
+    async def _commit(self, partition: Partition, end: Offset, deadline_s: float) -> TierlogError | None:
+        """Waits until all below `end` is committed; what went wrong, if anything."""
         try:
-            if ends and (committed := target.when_committed(ends[-1])) is not None:
-                async with asyncio.timeout(self._timeout_s):
+            committed = partition.when_committed(end)
+            if committed is not None:
+                async with asyncio.timeout_at(deadline_s):
                     await committed
-        except (TierlogError, TimeoutError) as error:
-            failure = _not_committed(error) if isinstance(error, TierlogError) else self._not_in_time(target)
-            return [failure if isinstance(outcome, Stored) else outcome for outcome in outcomes]
-        return outcomes
+        except TierlogError as error:
+            return _not_committed(error)
+        except TimeoutError:
+            return self._not_in_time(partition)
+        return None
 
     def _not_in_time(self, partition: Partition) -> OutcomeUnknown:
         return OutcomeUnknown(
@@ -168,7 +206,7 @@ class Producer:
         lane.open = None
         end: Offset | None
         try:
-            outcomes, end = self._append(lane.partition, batch.records, _encode(batch.records))
+            outcomes, end = self._write(lane.partition, batch.records)
         except (InvalidRecord, BatchTooLarge) as error:
             if len(batch.records) == 1:
                 self._finish(lane, batch, [error])
@@ -222,26 +260,31 @@ class Producer:
         last: Offset | None = None
         for record in records:
             try:
-                stored, last = self._append(partition, [record], _encode([record]))
+                stored, last = self._write(partition, [record])
                 outcomes += stored
             except TierlogError as error:
                 outcomes.append(error)
         return outcomes, last
 
-    def _append(
-        self, partition: Partition, records: Sequence[NewRecord], batch: bytearray
-    ) -> tuple[list[Outcome], Offset]:
+    def _write(self, partition: Partition, records: Sequence[NewRecord]) -> tuple[list[Outcome], Offset]:
+        appended = self._append(partition, len(records), _encode(records))
+        return _stored(partition.tp.partition, appended, records), appended.end_offset
+
+    def _append(self, partition: Partition, count: int, batch: bytearray) -> Appended:
         now_ms = self._node.clock()
         header = validate_produced(memoryview(batch), self._node.batch_limits(partition), now_ms)
         appended = partition.append(batch, header, now_ms)
         self.batches += 1
-        self.messages += len(records)
-        stamped = appended.log_append_time_ms
-        number = partition.tp.partition
-        return [
-            Stored(number, appended.base_offset + index, stamped if stamped >= 0 else record.timestamp)
-            for index, record in enumerate(records)
-        ], appended.end_offset
+        self.messages += count
+        return appended
+
+
+def _stored(partition: int, appended: Appended, records: Iterable[NewRecord]) -> list[Outcome]:
+    stamped = appended.log_append_time_ms
+    return [
+        Stored(partition, appended.base_offset + index, stamped if stamped >= 0 else record.timestamp)
+        for index, record in enumerate(records)
+    ]
 
 
 def _not_committed(error: TierlogError) -> TierlogError:
@@ -284,20 +327,22 @@ def _header_column(records: Sequence[NewRecord]) -> "pa.ListArray[Any]":
     return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), pairs, type=HEADERS_TYPE)
 
 
-def _weight(records: Sequence[NewRecord]) -> int:
-    """As many plain records as these are as much work as: a header is one more, and so is a kilobyte."""
-    return sum(1 + len(each.headers) + len(each.value or b"") // 1024 for each in records)
-
-
-def _batches(records: Sequence[NewRecord], max_bytes: int) -> list[tuple[list[NewRecord], bytearray]]:
-    """Runs of records that surely fit into one batch each, and the batches; what fits into none is alone."""
-    chunks: list[list[NewRecord]] = [[]]
-    size = HEADER_BYTES
-    for record in records:
-        more = record_bytes(record)
-        if chunks[-1] and size + more > max_bytes:
-            chunks.append([])
-            size = HEADER_BYTES
-        chunks[-1].append(record)
-        size += more
-    return [(chunk, _encode(chunk)) for chunk in chunks]
+def _batches(
+    targets: Iterable[tuple[Partition, Sequence[int]]], records: Sequence[NewRecord]
+) -> list[tuple[Partition, list[int], bytearray]]:
+    """For each partition, in their order: indexes of records that surely fit into one batch, and that batch. What fits
+    into none is alone."""
+    made: list[tuple[Partition, list[int], bytearray]] = []
+    for target, indexes in targets:
+        most_bytes = min(target.log.config.max_message_bytes, LARGE_BATCH_BYTES)
+        runs: list[list[int]] = [[]]
+        size = HEADER_BYTES
+        for index in indexes:
+            more = record_bytes(records[index])
+            if runs[-1] and size + more > most_bytes:
+                runs.append([])
+                size = HEADER_BYTES
+            runs[-1].append(index)
+            size += more
+        made += ((target, run, _encode([records[index] for index in run])) for run in runs)
+    return made

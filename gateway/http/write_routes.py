@@ -5,7 +5,7 @@ type: many messages have an address of their own.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -15,12 +15,12 @@ from gateway.http.api import Api
 from gateway.http.batch_forwarding import forward_batch
 from gateway.http.budget import Lease
 from gateway.http.forwarding import relay
-from gateway.http.message_batch import Batch, Messages
+from gateway.http.message_batch import Batch
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, RawBody
 from gateway.http.parameters import CLIENT_ID, INT32_MAX, TOPIC, Parameter, integer_schema, whole_number
 from gateway.http.partitioner import partition_for_key
 from gateway.http.problems import Problem, as_problem, document
-from gateway.http.producer import Outcome, Stored
+from gateway.http.producer import Run, Stored
 from gateway.http.remote_partition import RemotePartition
 from gateway.http.schemas import BatchResults, NewMessages
 from gateway.http.schemas import Stored as StoredDocument
@@ -81,40 +81,26 @@ async def post_messages(call: Call) -> web.StreamResponse:
 async def _store(call: Call, batch: Batch) -> web.StreamResponse:
     api = call.api
     topic = _writable_topic(api, call.values["topic"])
-    messages = await batch.read(api.node.clock())
-    records = messages.records
     keyless = api.producer.choose_partition(topic, None)
-    by_partition = await off_loop(len(records), _by_partition, messages, topic, keyless)
+    records, by_partition = await off_loop(batch.weight, _placed, batch, topic, keyless, api.node.clock())
     outcomes: list[Any] = [None] * len(records)
-
-    async def send_here(partition: int, indexes: list[int]) -> None:
-        try:
-            sent = await api.producer.send_all(topic, partition, [records[index] for index in indexes])
-        except TierlogError as error:
-            sent = [error] * len(indexes)
-        for index, outcome in zip(indexes, sent, strict=True):
-            outcomes[index] = outcome
-
     here, elsewhere = _by_leader(api, topic, by_partition, call.forwarded)
-    await asyncio.gather(
-        *(send_here(partition, by_partition[partition]) for partition in here),
-        *(
-            forward_batch(
-                call,
-                leader,
-                [(index, number, records[index]) for number in numbers for index in by_partition[number]],
-                outcomes,
-            )
-            for leader, numbers in elsewhere
-        ),
+    written_here = {partition: by_partition[partition] for partition in here}
+    forwards = (
+        forward_batch(
+            call,
+            leader,
+            [(index, number, records[index]) for number in numbers for index in by_partition[number]],
+            outcomes,
+        )
+        for leader, numbers in elsewhere
     )
-    stored_here = sum(len(by_partition[partition]) for partition in here)
+    sending = api.producer.send_all(topic, written_here, records, batch.weight)
+    runs, _ = await asyncio.gather(sending, asyncio.gather(*forwards))
+    stored_here = sum(map(len, written_here.values()))
     await _pause(api, call.values["X-Client-Id"], len(call.raw or b"") * stored_here // len(records))
-    refused = [outcome for outcome in outcomes if isinstance(outcome, TierlogError | Problem)]
-    if len(refused) == len(outcomes):
-        raise refused[0].with_traceback(None)
-    body = await off_loop(len(outcomes), _results, topic, outcomes, call.request.path)
-    return web.Response(status=207 if refused else 200, body=body, content_type=JSON)
+    status, body = await off_loop(batch.weight, _results, topic, records, runs, outcomes, call.request.path)
+    return web.Response(status=status, body=body, content_type=JSON)
 
 
 def _by_leader(
@@ -138,8 +124,10 @@ def _by_leader(
     return here, list(elsewhere.values())
 
 
-def _by_partition(messages: Messages, topic: Topic, keyless: int) -> dict[int, list[int]]:
-    """The messages' indexes, by the partition that the request or the key names; those without, from `keyless` on."""
+def _placed(batch: Batch, topic: Topic, keyless: int, now_ms: int) -> tuple[list[NewRecord], Mapping[int, list[int]]]:
+    """The messages as records, and their indexes by the partition that the request or the key names; those without,
+    from `keyless` on."""
+    messages = batch.read(now_ms)
     found: dict[int, list[int]] = {}
     for index, (record, partition) in enumerate(zip(messages.records, messages.partitions, strict=True)):
         if partition is not None:
@@ -150,15 +138,28 @@ def _by_partition(messages: Messages, topic: Topic, keyless: int) -> dict[int, l
             partition = keyless
             keyless = (keyless + 1) % topic.partitions
         found.setdefault(partition, []).append(index)
-    return found
+    return messages.records, found
 
 
 def _refusal(outcome: Problem | TierlogError, instance: str) -> dict[str, Any]:
     return document(outcome if isinstance(outcome, Problem) else as_problem(outcome), instance)
 
 
-def _results(topic: Topic, outcomes: Sequence[Outcome | Problem], instance: str) -> bytes:
-    """Written some at a time: orjson keeps the interpreter to itself until it is done."""
+def _results(
+    topic: Topic, records: list[NewRecord], runs: Iterable[Run], outcomes: list[Any], instance: str
+) -> tuple[int, bytes]:
+    """The answer's status and document. `outcomes` has those of messages that went elsewhere.
+
+    It is written some at a time: orjson keeps the interpreter to itself until it is done. And what is long is let go
+    here, not on the loop.
+    """
+    for run in runs:
+        for index, outcome in zip(run.indexes, run.outcomes(records), strict=True):
+            outcomes[index] = outcome
+    records.clear()
+    refused = [outcome for outcome in outcomes if isinstance(outcome, TierlogError | Problem)]
+    if len(refused) == len(outcomes):
+        raise refused[0].with_traceback(None)
     parts = []
     for start in range(0, len(outcomes), RESULTS_AT_ONCE):
         results = [
@@ -166,7 +167,8 @@ def _results(topic: Topic, outcomes: Sequence[Outcome | Problem], instance: str)
             for outcome in outcomes[start : start + RESULTS_AT_ONCE]
         ]
         parts.append(orjson.dumps(results)[1:-1])
-    return b'{"results":[%b]}' % b",".join(parts)
+    outcomes.clear()
+    return 207 if refused else 200, b'{"results":[%b]}' % b",".join(parts)
 
 
 def _stored(topic: Topic, stored: Stored) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """ElectLeaders: preferred replicas lead again, or, where no in-sync replica is alive, any that is (unclean)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Final
 
@@ -12,8 +12,9 @@ from gateway.kafka.protocol.messages.elect_leaders import (
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
+    TopicPartitions,
 )
-from gateway.node import Node
+from hot_tier.cluster.model import Topic
 from hot_tier.errors import ElectionNotNeeded, TierlogError
 from hot_tier.ids import PartitionId, TopicPartition
 
@@ -26,12 +27,9 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
     if request.election_type not in (PREFERRED, UNCLEAN):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     asked = request.topic_partitions
-    partitions = (
-        _all(node)
-        if asked is None
-        else [TopicPartition(topic.topic, PartitionId(index)) for topic in asked for index in topic.partitions]
-    )
     turn = context.turn()
+    named = _all(list(node.image.topics())) if asked is None else _named(asked)
+    partitions = [each async for each in turn.through(named)]
     outcome: dict[TopicPartition, TierlogError | None] = {}
     async for some in turn.parts(partitions, 200):
         outcome |= await node.moves.elect(some, unclean=request.election_type == UNCLEAN)
@@ -51,17 +49,17 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
     return ElectLeadersResponse(
         replica_election_results=[
             ReplicaElectionResult(topic, [result for _, result in of_topic])
-            for topic, of_topic in groupby(results, key=lambda item: item[0].topic)
+            async for topic, of_topic in turn.through(groupby(results, key=lambda item: item[0].topic))
         ]
     )
 
 
-def _all(node: Node) -> list[TopicPartition]:
-    return [
-        TopicPartition(topic.name, PartitionId(index))
-        for topic in node.image.topics()
-        for index in range(topic.partitions)
-    ]
+def _all(topics: Iterable[Topic]) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic.name, PartitionId(index)) for topic in topics for index in range(topic.partitions))
+
+
+def _named(topics: Iterable[TopicPartitions]) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic.topic, PartitionId(index)) for topic in topics for index in topic.partitions)
 
 
 HANDLERS: Final[Mapping[int, Handler]] = {ApiKey.ELECT_LEADERS: Handler(0, 2, handle)}

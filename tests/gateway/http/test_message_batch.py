@@ -25,7 +25,7 @@ Placed = tuple[NewRecord, int | None]
 
 
 def read(raw: bytes) -> list[Placed]:
-    return list(zip(*Batch(raw)._read(NOW), strict=True))
+    return list(zip(*Batch(raw).read(NOW), strict=True))
 
 
 def read_or_kind(raw: bytes) -> list[Placed] | str:

@@ -4,14 +4,13 @@ Wraps the stitched reader for callers that want records rather than bytes. Damag
 log, and never an end.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import Final, NamedTuple, TypeVar
 
 from gateway.fetch.reader import Isolation
 from gateway.node import Node
-from gateway.off_loop import ON_LOOP, ON_LOOP_BYTES
+from gateway.off_loop import ON_LOOP, ON_LOOP_BYTES, in_thread
 from hot_tier.errors import BatchTooLarge, CorruptBatch, CorruptLog, UnsupportedBatch
 from hot_tier.record.batch import ReadBuffer, check_crc, iter_headers
 from hot_tier.record.columns import MAX_COLUMNS_BYTES, RecordColumns, decode_batches
@@ -71,7 +70,7 @@ class Chunk(NamedTuple):
                     return decode(ON_LOOP_BYTES)
                 except BatchTooLarge:
                     pass
-            return await asyncio.to_thread(decode, MAX_COLUMNS_BYTES)
+            return await in_thread(decode, MAX_COLUMNS_BYTES)
         except (CorruptBatch, UnsupportedBatch, BatchTooLarge) as error:
             raise CorruptLog(error.what, where=error.where) from None
 

@@ -23,7 +23,6 @@ Nothing outside this module knows all the parts. What handlers need of them is `
 """
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -73,6 +72,7 @@ from offloader.control import Control
 from offloader.new_replica import ArchivedStart
 from offloader.offloader import Offloader
 from tierlog.claims import address, bind, lock_directory, reachable
+from tierlog.interpreter import collect_garbage, freeze, prepare
 from tierlog.memory import keep_freed_memory
 from tierlog.settings import Settings
 
@@ -88,6 +88,7 @@ PROBE_MS: Final = 3_000
 def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. What keeps the broker from starting is raised as a `TierlogError`."""
     keep_freed_memory()
+    prepare()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings))
 
@@ -102,9 +103,8 @@ async def _serve(settings: Settings) -> None:
     log.info("starting", version=version("tierlog"), node=settings.cluster.node_id, data_dir=settings.log.data_dir)
     began_s = time.monotonic()
     await broker.start()
-    # What was made so far lives as long as the process and need not be walked by every collection.
-    gc.collect()
-    gc.freeze()
+    freeze()
+    collecting = asyncio.create_task(collect_garbage())
     try:
         print(f"tierlog ready kafka={broker.kafka_address} http={broker.http_address}", flush=True)
         log.info("serving", start_seconds=round(time.monotonic() - began_s, 1))
@@ -114,6 +114,7 @@ async def _serve(settings: Settings) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
     finally:
+        collecting.cancel()
         await broker.stop()
     log.info("stopped")
 

@@ -41,6 +41,7 @@ from gateway.kafka.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from gateway.kafka.refusals import Refusals
+from gateway.off_loop import in_thread
 from hot_tier.errors import (
     BatchTooLarge,
     CorruptBatch,
@@ -174,7 +175,7 @@ async def _after_large(
                     header = _check(partition, records, now_ms, context)
                 except _TakesLong:
                     limits, config = context.node.batch_limits(partition), partition.log.config
-                    batch, header = await asyncio.to_thread(_prepare, records, limits, now_ms, config)
+                    batch, header = await in_thread(_prepare, records, limits, now_ms, config)
                     partition, _ = _writable(topic, data, context)  # another broker may lead it by now
                 answers[position] = _append(partition, batch, header, request.acks, now_ms, commits, context)
             except Exception as error:

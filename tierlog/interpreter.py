@@ -1,0 +1,58 @@
+"""The interpreter's settings, for a process in which one thread, the loop, must never wait long for the others.
+
+- Threads that work in Python hand over every millisecond. A request takes the loop several turns, and for each of them
+  it waits that long for every such thread.
+- A full garbage collection looks at every object there is, 0.1 µs each, and nothing else runs meanwhile. Python begins
+  one just when a large request has made a million of them. Here it waits until they are gone; collections of what was
+  made lately go on as usual.
+- pyarrow imports pandas, if it is installed, when it makes its first array: 0.3 s of work and 60 MB that nobody needs.
+"""
+
+import asyncio
+import gc
+import sys
+from time import monotonic
+from typing import Final
+
+SWITCH_S: Final = 0.001
+YOUNG: Final = (700, 10)
+"""Python's own thresholds for objects that are new, and for those that were looked at once."""
+NEVER: Final = 1 << 30
+LOOK_EVERY_S: Final = 1.0
+DUE: Final = 10
+"""Collections of the younger ones between two full ones, as Python has it."""
+MORE_OBJECTS: Final = 50_000
+"""Than the last full collection left: so many are there for a while only."""
+MOST_S: Final = 60.0
+"""So long a full collection waits for them to go."""
+SHARE: Final = 0.001
+"""Of the time, for full collections: a broker with many partitions has many objects that stay."""
+
+
+def prepare() -> None:
+    """Before anything is imported lazily or a thread is begun."""
+    sys.setswitchinterval(SWITCH_S)
+    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
+
+
+def freeze() -> None:
+    """What was made so far lives as long as the process: no collection looks at it again."""
+    gc.collect()
+    gc.freeze()
+
+
+async def collect_garbage() -> None:
+    """Runs until it is cancelled, and does the full collections in Python's place."""
+    gc.set_threshold(*YOUNG, NEVER)
+    took_s, kept, ended_s = 0.0, 0, monotonic()
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        waited_s = monotonic() - ended_s
+        if gc.get_count()[2] < DUE or waited_s < took_s / SHARE:
+            continue
+        if waited_s < MOST_S and len(gc.get_objects(2)) > kept + MORE_OBJECTS:
+            continue
+        began_s = monotonic()
+        gc.collect()
+        ended_s = monotonic()
+        took_s, kept = ended_s - began_s, len(gc.get_objects(2))

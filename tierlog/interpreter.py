@@ -21,18 +21,28 @@ NEVER: Final = 1 << 30
 LOOK_EVERY_S: Final = 1.0
 DUE: Final = 10
 """Collections of the younger ones between two full ones, as Python has it."""
-MORE_OBJECTS: Final = 50_000
-"""Than the last full collection left: so many are there for a while only."""
+MORE_BLOCKS: Final = 200_000
+"""Of memory than the last full collection left: so many are there for a while only. To count objects would take
+as long as a collection."""
 MOST_S: Final = 60.0
 """So long a full collection waits for them to go."""
 SHARE: Final = 0.001
 """Of the time, for full collections: a broker with many partitions has many objects that stay."""
 
 
+class _NotHere:
+    """Finds no pandas, whatever is installed."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("the broker does without pandas", name=name)
+
+
 def prepare() -> None:
-    """Before anything is imported lazily or a thread is begun."""
+    """Before the first request and the first thread."""
     sys.setswitchinterval(SWITCH_S)
-    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _NotHere)
 
 
 def freeze() -> None:
@@ -44,15 +54,15 @@ def freeze() -> None:
 async def collect_garbage() -> None:
     """Runs until it is cancelled, and does the full collections in Python's place."""
     gc.set_threshold(*YOUNG, NEVER)
-    took_s, kept, ended_s = 0.0, 0, monotonic()
+    took_s, kept, ended_s = 0.0, sys.getallocatedblocks(), monotonic()
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
         waited_s = monotonic() - ended_s
         if gc.get_count()[2] < DUE or waited_s < took_s / SHARE:
             continue
-        if waited_s < MOST_S and len(gc.get_objects(2)) > kept + MORE_OBJECTS:
+        if waited_s < MOST_S and sys.getallocatedblocks() > kept + MORE_BLOCKS:
             continue
         began_s = monotonic()
         gc.collect()
         ended_s = monotonic()
-        took_s, kept = ended_s - began_s, len(gc.get_objects(2))
+        took_s, kept = ended_s - began_s, sys.getallocatedblocks()

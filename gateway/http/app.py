@@ -102,6 +102,8 @@ def _route(api: Api, operation: Operation) -> Callable[[web.Request], Awaitable[
             status = 500
             raise
         finally:
+            # The task is the connection's, and goes on.
+            api.node.lane.leave()
             timer.observe(status, time.perf_counter() - started)
 
     return route

@@ -63,7 +63,7 @@ class ClusterView:
         """Of these partitions; with `alone`, of those that are led here."""
         found: dict[int, Bounds | Refusal] = {}
         elsewhere: dict[int, tuple[BrokerInfo, list[int]]] = {}
-        for number in numbers:
+        async for number in self._node.lane.turn().through(numbers):
             try:
                 leader = self._peers.leader(topic.name, number)
                 if leader is None:

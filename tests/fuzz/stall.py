@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
@@ -82,7 +82,14 @@ def _receive(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def fire(service: ServeProcess, shot: Shot) -> None:
+class Doors(Protocol):
+    """Where a broker listens."""
+
+    kafka: str
+    http: str
+
+
+def fire(service: Doors, shot: Shot) -> None:
     """A broker that does not answer or close within `ANSWER_S` fails here."""
     if shot.door == "kafka":
         with connect(service.kafka) as connection:
@@ -97,7 +104,7 @@ def fire(service: ServeProcess, shot: Shot) -> None:
             pass
 
 
-def plant(service: ServeProcess) -> None:
+def plant(service: Doors) -> None:
     topics = [CreatableTopic(WIDE, WIDE_PARTITIONS, 1), *(CreatableTopic(name, 1, 1) for name in (QUIET, *SMALL))]
     with connect(service.kafka) as connection:
         assert ask(connection, request_frame(CreateTopicsRequest(topics, timeout_ms=30_000), 5)) > 0

@@ -5,15 +5,18 @@ import asyncio
 import gc
 import threading
 import time
+from dataclasses import dataclass
 
 import pytest
 
-from gateway.kafka.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from tests.fuzz.shots import SMALL, WIDE, all_shots
-from tests.fuzz.stall import WIDE_PARTITIONS, ask, connect
+from gateway.http.server import HttpServer
+from gateway.http.settings import HttpSettings
+from gateway.kafka.protocol.messages.create_topics import CreatableTopic
+from tests.fuzz.shots import all_shots
+from tests.fuzz.stall import fire, plant
 from tests.fuzz.steps import rounds_of
 from tests.gateway.kafka.node import node_in_thread
-from tests.gateway.kafka.wire import request_frame
+from tierlog.interpreter import freeze
 
 SEEDS = (1, 2, 3)
 LONGEST = 30
@@ -28,32 +31,46 @@ def known_work_s() -> float:
     return time.thread_time() - began
 
 
+@dataclass
+class Listening:
+    kafka: str
+    http: str
+
+
 @pytest.fixture(scope="module")
-def running(tmp_path_factory):
+def service(tmp_path_factory):
     # As the broker does: what lives as long as the process is not looked at by each collection.
-    gc.collect()
-    gc.freeze()
+    freeze()
     with node_in_thread(str(tmp_path_factory.mktemp("steps")), asyncio.new_event_loop, flush="os") as running:
-        running.address = f"{running.host}:{running.port}"
-        topics = [CreatableTopic(WIDE, WIDE_PARTITIONS, 1), *(CreatableTopic(name, 1, 1) for name in SMALL)]
-        with connect(running.address) as connection:
-            assert ask(connection, request_frame(CreateTopicsRequest(topics, timeout_ms=30_000), 5)) > 0
-        yield running
+
+        def on_loop(step):
+            return asyncio.run_coroutine_threadsafe(step, running.loop).result(20)
+
+        async def listen():
+            server = HttpServer(running.node, HttpSettings(port=0), running.server)
+            await server.start()
+            return server
+
+        http = on_loop(listen())
+        host, port = http.address
+        made = Listening(running.bootstrap, f"{host}:{port}")
+        plant(made)
+        yield made
+        on_loop(http.stop())
         assert running.server.unexpected_errors == 0
     gc.unfreeze()
 
 
 @pytest.mark.serial
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_request_takes_long_in_one_round(running, seed):
+def test_no_request_takes_long_in_one_round(service, seed):
     """Each seed fires a third of all there is, and draws for itself how it is bad."""
     (loop,) = (thread for thread in threading.enumerate() if thread.name == "node")
     known_s = max(known_work_s() for _ in range(5))
     with rounds_of(loop) as steps:
         for shot in all_shots(seed)[seed % len(SEEDS) :: len(SEEDS)]:
             steps.during = shot.name
-            with connect(running.address) as connection:
-                ask(connection, shot.data)
+            fire(service, shot)
     known_s = max(known_s, *(known_work_s() for _ in range(5)))
     print(f"known work {known_s * 1000:.1f} ms; the longest rounds:\n{steps}")
     assert steps.longest_s < max(0.1, LONGEST * known_s), str(steps)

@@ -45,6 +45,7 @@ class Running:
     server: KafkaServer
     host: str
     port: int
+    loop: asyncio.AbstractEventLoop
 
     @property
     def bootstrap(self) -> str:
@@ -107,7 +108,7 @@ async def running_node(
         server = KafkaServer(node, replace(kafka, port=port))
         await server.start(listener)
         parts.push_async_callback(server.stop)
-        yield Running(node, server, host, port)
+        yield Running(node, server, host, port, asyncio.get_running_loop())
 
 
 @contextmanager
@@ -121,7 +122,7 @@ def node_in_thread(directory: str, loop_factory=uvloop.new_event_loop, **setting
         nonlocal ready
         ready = asyncio.get_running_loop().create_future()
         async with running_node(directory, **settings) as running:
-            found.append((running, asyncio.get_running_loop()))
+            found.append(running)
             started.set()
             await ready
 
@@ -136,10 +137,10 @@ def node_in_thread(directory: str, loop_factory=uvloop.new_event_loop, **setting
     thread.start()
     started.wait(20)
     assert found, "the node did not start"
-    running, loop = found[0]
+    running = found[0]
     try:
         yield running
     finally:
-        loop.call_soon_threadsafe(ready.set_result, None)
+        running.loop.call_soon_threadsafe(ready.set_result, None)
         thread.join(20)
         assert not thread.is_alive()

@@ -1,0 +1,74 @@
+"""The loop does not wait for what the interpreter does by itself."""
+
+import asyncio
+import gc
+import subprocess
+import sys
+
+import pytest
+
+from tierlog import interpreter
+
+
+def test_the_first_array_imports_no_pandas():
+    """It is installed here; without `prepare` this import is what a client waits for."""
+    program = "import sys, pyarrow as pa; {} pa.array([1]); print(sys.modules.get('pandas') is not None)"
+    for first, expected in (("", "True"), ("from tierlog.interpreter import prepare; prepare();", "False")):
+        ran = subprocess.run([sys.executable, "-c", program.format(first)], capture_output=True, text=True, check=True)
+        assert ran.stdout.strip() == expected
+
+
+@pytest.fixture
+def full_collections(monkeypatch):
+    """Of this process, which is left as it was."""
+    monkeypatch.setattr(interpreter, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(interpreter, "SHARE", 1)
+    counted: list[int] = []
+
+    def count(phase, info):
+        if phase == "stop" and info["generation"] == 2:
+            counted.append(info["collected"])
+
+    before = gc.get_threshold()
+    interpreter.freeze()
+    gc.callbacks.append(count)
+    yield counted
+    gc.callbacks.remove(count)
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+def young_collections() -> None:
+    for _ in range(interpreter.DUE + 1):
+        gc.collect(1)
+
+
+async def test_a_full_collection_waits_until_a_large_request_is_gone(full_collections):
+    task = asyncio.create_task(interpreter.collect_garbage())
+    await asyncio.sleep(0)
+    large = [[number] for number in range(2 * interpreter.MORE_BLOCKS)]
+    loop: list = []
+    loop.append(loop)
+    del loop
+    young_collections()
+    await asyncio.sleep(0.2)
+    assert not full_collections, "one began in the middle of it"
+    large.clear()
+    async with asyncio.timeout(10):
+        while not full_collections:
+            young_collections()
+            await asyncio.sleep(0.02)
+    task.cancel()
+
+
+async def test_it_does_not_wait_for_ever(full_collections, monkeypatch):
+    monkeypatch.setattr(interpreter, "MOST_S", 0.3)
+    task = asyncio.create_task(interpreter.collect_garbage())
+    await asyncio.sleep(0)
+    large = [[number] for number in range(2 * interpreter.MORE_BLOCKS)]
+    async with asyncio.timeout(10):
+        while not full_collections:
+            young_collections()
+            await asyncio.sleep(0.02)
+    assert len(large) == 2 * interpreter.MORE_BLOCKS
+    task.cancel()

@@ -1,4 +1,4 @@
-"""Records as the API shows them: JSON objects, NDJSON lines, Arrow batches.
+"""Records as the API shows them: JSON objects, NDJSON lines, values alone, Arrow batches.
 
 Keys and header values are text when they are UTF-8, else base64 with a note of it; values are always base64, so that a
 reader never has to guess, unless it asks for text. An object has exactly the members of `schemas.Message`.
@@ -6,7 +6,7 @@ reader never has to guess, unless it asks for text. An object has exactly the me
 
 import io
 from base64 import b64encode
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from typing import Any, Final
 
 import orjson
@@ -75,9 +75,21 @@ def _show(shown: dict[str, Any], member: str, content: bytes | None) -> None:
         shown[member + "_encoding"] = "base64"
 
 
-class NdjsonWriter:
-    def __init__(self, *, as_text: bool) -> None:
-        self._as_text = as_text
+Line = Callable[[Record], bytes]
+
+
+def json_line(record: Record, *, as_text: bool) -> bytes:
+    return orjson.dumps(message(record, as_text=as_text), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def value_line(record: Record) -> bytes:
+    """The value as it is; an empty line for none."""
+    return (record.value or b"") + b"\n"
+
+
+class LineWriter:
+    def __init__(self, line: Line) -> None:
+        self._line = line
 
     async def write(
         self, columns: RecordColumns, limit: int, skip: Collection[int]
@@ -85,7 +97,7 @@ class NdjsonWriter:
         """The first `limit` messages but those to skip, slice by slice: how many, and their bytes."""
         for part in _slices(columns):
             weight = len(part) + _header_count(part)
-            count, lines = await off_loop(weight, _lines, part, limit, skip, self._as_text)
+            count, lines = await off_loop(weight, _lines, part, limit, skip, self._line)
             limit -= count
             yield count, lines
             if limit <= 0:
@@ -111,11 +123,9 @@ def _header_count(columns: RecordColumns) -> int:
     return len(columns.headers.flatten())
 
 
-def _lines(columns: RecordColumns, limit: int, skip: Collection[int], as_text: bool) -> tuple[int, bytes]:
-    newline = orjson.OPT_APPEND_NEWLINE
+def _lines(columns: RecordColumns, limit: int, skip: Collection[int], line: Line) -> tuple[int, bytes]:
     records = [record for record in records_of(columns) if record.offset not in skip][:limit]
-    lines = [orjson.dumps(message(record, as_text=as_text), option=newline) for record in records]
-    return len(records), b"".join(lines)
+    return len(records), b"".join(map(line, records))
 
 
 class ArrowWriter:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
+TEXT: Final = "text/plain"
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 
 MOST_VALUES: Final = 10_100

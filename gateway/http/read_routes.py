@@ -1,10 +1,10 @@
-"""Consuming over HTTP: where a read begins and ends, long polling, and the three shapes of an answer.
+"""Consuming over HTTP: where a read begins and ends, long polling, and the shapes of an answer.
 
 Reads end at the last stable offset: what is shown is committed. A group's read (`X-Consumer-Group` without
 `offset` and `from`) begins at its committed offset, leaves out what was dead-lettered for it, and is known to
 `gateway.delivery.dead_letters`, which may ask for one record at a time.
 
-A JSON answer is collected and sent; the two streams are sent as they are read and end where the log ended when they
+A JSON answer is collected and sent; streams are sent as they are read and end where the log ended when they
 began. A stream that meets damage is cut off, never ended as if it were whole.
 """
 
@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 import orjson
@@ -25,8 +26,8 @@ from gateway.http.api import Api
 from gateway.http.budget import Lease
 from gateway.http.cluster_view import Bounds
 from gateway.http.forwarding import at_leader
-from gateway.http.message_codec import ArrowWriter, NdjsonWriter, content_bytes, message
-from gateway.http.operation import ARROW_STREAM, JSON, NDJSON, RECORD_BYTES, Answer, Call, Operation
+from gateway.http.message_codec import ArrowWriter, LineWriter, content_bytes, json_line, message, value_line
+from gateway.http.operation import ARROW_STREAM, JSON, NDJSON, RECORD_BYTES, TEXT, Answer, Call, Operation
 from gateway.http.parameters import (
     CLIENT_ID,
     GROUP_NAME_SCHEMA,
@@ -50,6 +51,7 @@ from hot_tier.errors import CorruptLog, NotLeader, OffsetOutOfRange, TierlogErro
 from hot_tier.record.records import Record
 from hot_tier.replication.partition import Partition
 
+SERVED: Final = (JSON, NDJSON, TEXT, ARROW_STREAM)
 NOTHING: Final[Collection[int]] = frozenset()
 RECORD_COST_BYTES: Final = 500
 """Of a record, beside its contents, as an object and as JSON."""
@@ -192,10 +194,10 @@ def choose_media(accept: str) -> str:
                 except ValueError:
                     quality = 0.0
         served = JSON if name in ("*/*", "application/*") else name
-        if served in (JSON, NDJSON, ARROW_STREAM) and quality > best:
+        if served in SERVED and quality > best:
             best, chosen = quality, served
     if not chosen:
-        raise Problem(NOT_ACCEPTABLE, f"{accept!r} is none of {JSON}, {NDJSON}, {ARROW_STREAM}")
+        raise Problem(NOT_ACCEPTABLE, f"{accept!r} is none of {', '.join(SERVED)}")
     return chosen
 
 
@@ -358,7 +360,7 @@ async def _answer_stream(
         api.dead_letters.delivered(read.group, read.partition, first, end, alone=end == first + 1)
     await response.prepare(request)
     try:
-        writer = NdjsonWriter(as_text=read.as_text) if media == NDJSON else ArrowWriter()
+        writer = _writer(media, read)
         left = read.limit
         while left > 0 and (chunk := await stream.next()) is not None:
             if api.stopping.is_set():
@@ -382,6 +384,12 @@ async def _answer_stream(
     return response
 
 
+def _writer(media: str, read: Read) -> LineWriter | ArrowWriter:
+    if media == ARROW_STREAM:
+        return ArrowWriter()
+    return LineWriter(value_line if media == TEXT else partial(json_line, as_text=read.as_text))
+
+
 async def _charge(api: Api, read: Read, nbytes: int) -> None:
     throttle_ms = api.node.quotas.charge(read.client_id, "fetch", nbytes, api.node.clock())
     if throttle_ms:
@@ -395,8 +403,8 @@ OPERATIONS: Final = (
         path="/api/v1/topics/{topic}/partitions/{partition}/messages",
         tag="messages",
         summary="Consume messages",
-        description="With `Accept: application/x-ndjson` or `application/vnd.apache.arrow.stream` the messages are "
-        "streamed; read on from the last offset + 1.",
+        description="With `Accept: application/x-ndjson`, `text/plain` or `application/vnd.apache.arrow.stream` the "
+        "messages are streamed; read on from the last offset + 1.",
         handler=get_messages,
         place=at_leader,
         parameters=(TOPIC, PARTITION, OFFSET, LIMIT, FROM, TO, WAIT, MAX_BYTES, VALUE_ENCODING, AS_GROUP, CLIENT_ID),
@@ -406,6 +414,7 @@ OPERATIONS: Final = (
                 {
                     JSON: Messages,
                     NDJSON: {"type": "string", "description": "One message per line."},
+                    TEXT: {"type": "string", "description": "The values alone, as they are, one per line."},
                     ARROW_STREAM: {"type": "string", "format": "binary"},
                 },
             )

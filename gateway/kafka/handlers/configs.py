@@ -47,6 +47,9 @@ class Resource(IntEnum):
     GROUP = 32
 
 
+MAX_SETTINGS: Final = 200
+"""Of one resource in one request: more than there are."""
+
 AnyResource = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource
 
 
@@ -191,6 +194,8 @@ async def _alter_each(
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise InvalidRequest(f"{resource.resource_name!r} is named twice in this request")
+            if len(resource.configs) > MAX_SETTINGS:
+                raise InvalidRequest(f"more than {MAX_SETTINGS} settings for {resource.resource_name!r}")
             await change(resource)
         except TierlogError as error:
             return error

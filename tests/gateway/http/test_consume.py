@@ -209,6 +209,17 @@ async def test_lines_of_json(served: Served) -> None:
     assert (await served.get(f"{READ}?offset=latest", headers=NDJSON)).body == b""
 
 
+async def test_values_alone_as_text(served: Served) -> None:
+    await served.make_topic("orders")
+    sent = [{"value": "é"}, {"value": None}, {"value": "/w==", "value_encoding": "base64"}, {"key": "k", "value": "4"}]
+    await served.post(BATCH, json={"messages": sent})
+    reply = await served.get(READ, headers={"Accept": "text/plain"})
+    assert reply.headers["Content-Type"] == "text/plain"
+    assert reply.body == "é".encode() + b"\n\n\xff\n4\n"
+    some = await served.get(f"{READ}?offset=3&limit=1", headers={"Accept": "text/plain"})
+    assert some.body == b"4\n"
+
+
 async def test_an_arrow_stream(served: Served) -> None:
     await served.make_topic("orders")
     sent = [
@@ -247,6 +258,7 @@ async def test_an_arrow_stream(served: Served) -> None:
         ("text/html, application/xhtml+xml, */*;q=0.8", "application/json"),
         ("application/x-ndjson", "application/x-ndjson"),
         ("Application/X-NDJSON; charset=utf-8", "application/x-ndjson"),
+        ("text/plain", "text/plain"),
         ("application/json;q=0.5, application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.stream"),
         ("application/json;q=x, application/x-ndjson;q=0.1", "application/x-ndjson"),
     ],

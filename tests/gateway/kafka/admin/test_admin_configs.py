@@ -311,3 +311,10 @@ async def test_all_settings_are_replaced(call: Caller, version: int) -> None:
     trial = alter_configs.AlterConfigsRequest([replace(TOPIC, "t")], validate_only=True)
     assert [each.error_code for each in (await call(trial, version)).responses] == [0]
     assert overrides(call) == {"retention.ms": "5000"}
+
+
+async def test_more_settings_than_there_are_is_refused(call: Caller) -> None:
+    before = overrides(call)
+    code, message = await change(call, *[("flush", SET, "os")] * 201)
+    assert code == 42 and message is not None and "more than 200 settings" in message
+    assert overrides(call) == before

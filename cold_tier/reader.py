@@ -12,11 +12,9 @@ Decoding runs in threads; pyarrow and the kernels release the interpreter lock.
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
-
-import structlog
 
 from cold_tier.cache import ColdReadSettings, DiskCache, MemoryCache
+from cold_tier.damage_log import DamageLog
 from cold_tier.errors import CorruptObject, ObjectMissing, StoreThrottled
 from cold_tier.format.index import read_index
 from cold_tier.format.read import SegmentReader
@@ -30,8 +28,6 @@ from cold_tier.runs import Run, TimedOffset, make_run
 from hot_tier.errors import TierlogError
 from hot_tier.ids import Offset
 from hot_tier.record.crc import crc32c
-
-log = structlog.get_logger()
 
 _OPEN_SEGMENTS = 256
 _STREAMS = 4096
@@ -69,6 +65,7 @@ class ColdReader:
         self._unread: set[str] = set()
         """Row groups fetched ahead that nobody has come to yet."""
         self._most_unread = max(1, settings.memory_bytes // 2 // ROW_GROUP_BYTES)
+        self._damage = DamageLog()
         self.hits = 0
         self.misses = 0
 
@@ -182,7 +179,7 @@ class ColdReader:
 
     def _opened(self, uuid: str, task: asyncio.Task[SegmentReader]) -> None:
         self._opening.pop(uuid, None)
-        _tell_of_damage(task)
+        self._damage.tell(task)
 
     async def _load_index(self, layout: PartitionLayout, segment: Segment) -> SegmentReader:
         where = f"{self._store.url}{layout.index(segment.name)}"
@@ -211,7 +208,7 @@ class ColdReader:
 
     def _filled(self, key: str, task: asyncio.Task[Run]) -> None:
         self._fills.pop(key, None)
-        _tell_of_damage(task)
+        self._damage.tell(task)
         if not task.cancelled() and task.exception() is None:
             self._runs.put(key, task.result())
 
@@ -285,10 +282,3 @@ class ColdReader:
         if segment is None:
             return None
         return _Place(place.layout, segment, await self.open_segment(place.layout, segment), 0)
-
-
-def _tell_of_damage(task: asyncio.Task[Any]) -> None:
-    """Whoever asked gets the error; the log names the object, also when nobody waits any more."""
-    error = None if task.cancelled() else task.exception()
-    if isinstance(error, CorruptObject):
-        log.error("archived object cannot be used", object=error.where, error=error.what)

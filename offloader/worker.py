@@ -75,7 +75,7 @@ class WorkerProcess:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "offloader.worker",
+            __name__,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

@@ -1,11 +1,11 @@
 """Archived topics as DataFrames, with the columns of Spark's Kafka source.
 
-    from spark.source import tierlog_read
-    orders = tierlog_read(spark, "s3://bucket/prefix", "orders", startingTimestamp="2026-01-01")
+    from tierlog.spark import read
+    orders = read(spark, "s3://bucket/prefix", "orders", startingTimestamp="2026-01-01")
 
-`tierlog_read` plans on the driver from the manifests and hands the files to Spark's own Parquet reader: column pruning,
-filters on statistics and vectorized decoding are Spark's. A DataFrame stands for one snapshot, however often it is
-used. The hot tail, and a bucket that Hadoop has no file system for, go through the Python source:
+`read` (here `tierlog_read`) plans on the driver from the manifests and hands the files to Spark's own Parquet reader:
+column pruning, filters on statistics and vectorized decoding are Spark's. A DataFrame stands for one snapshot, however
+often it is used. The hot tail, and a bucket that Hadoop has no file system for, go through the Python source:
 
     register(spark)
     spark.read.format("tierlog").option("bucket", …).option("subscribe", "orders").load()

@@ -3,9 +3,13 @@
 The first start on a machine compiles the loops over records, for some 20 s. numba keeps the result beside the package,
 or in the user's cache where the package cannot be written. A service user without a home has neither: then the data
 directory is the place, which every broker can write.
+
+numba reads no directory that it cannot write. An image whose files are read-only brings its kernels in
+`NUMBA_CACHE_DIR`; they are copied to the data directory.
 """
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable
 from typing import Any, Final
@@ -15,7 +19,7 @@ from numba.core import config
 from numba.core.event import Listener, register
 from numba.misc.appdirs import AppDirs
 
-import hot_tier
+from hot_tier import record
 
 VARIABLE: Final = "NUMBA_CACHE_DIR"
 FOLDER: Final = "kernels"
@@ -25,10 +29,14 @@ log = structlog.get_logger()
 
 def keep_kernels(data_dir: str) -> None:
     """To be called before kernels are loaded; child processes inherit the choice."""
-    package = os.path.join(os.path.dirname(hot_tier.__file__), "record", "__pycache__")
+    package = os.path.join(os.path.dirname(record.__file__), "__pycache__")
     user = AppDirs(appname="numba", appauthor=False).user_cache_dir  # type: ignore[no-untyped-call]
-    if VARIABLE not in os.environ and not any_writable((package, user)):
-        os.environ[VARIABLE] = os.path.join(os.path.abspath(data_dir), FOLDER)
+    given = os.environ.get(VARIABLE)
+    if not any_writable((given,) if given else (package, user)):
+        kept = os.path.join(os.path.abspath(data_dir), FOLDER)
+        if given and os.path.isdir(given):
+            shutil.copytree(given, kept, copy_function=shutil.copyfile, dirs_exist_ok=True)
+        os.environ[VARIABLE] = kept
         config.reload_config()  # type: ignore[no-untyped-call]
     register("numba:compile", _Teller())  # type: ignore[no-untyped-call]
 

@@ -9,14 +9,14 @@ from typing import Final, Self
 
 from aiohttp import web
 
-import gateway.budget
+from gateway import budget as shared
 from gateway.http.problems import OVERLOADED, TOO_MUCH, Problem
 
 WAIT_S: Final = 10.0
 """How long an answer that has begun waits for room."""
 
 
-class Budget(gateway.budget.Budget):
+class Budget(shared.Budget):
     def refusal(self, address: str) -> Problem:
         """Its words for a client; the connection is closed, as what it still sends would have to be read."""
         if self.held_by(address) * 2 > self.most_for_one:

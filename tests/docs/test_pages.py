@@ -24,7 +24,7 @@ CODE = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)|(?:src|href)=\"([^\"#]+)\"")
 PATH = re.compile(
-    rf"(?:{'|'.join(PACKAGES)}|docs|terraform|\.ci)/[\w./-]*|[A-Z][A-Za-z]+(?:\.md|file)|[\w-]+\.(?:toml|md)"
+    rf"(?:{'|'.join(PACKAGES)}|docs|deploy|terraform|\.ci)/[\w./-]*|[A-Z][A-Za-z]+(?:\.md|file)|[\w-]+\.(?:toml|md)"
 )
 SYMBOL = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)+(?:\(\))?")
 

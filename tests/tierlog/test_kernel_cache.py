@@ -63,6 +63,22 @@ def test_without_a_place_of_its_own_it_is_the_data_directory(tmp_path: Path, mon
         monkeypatch.setattr(kernel_cache, "any_writable", lambda _: False)
         kernel_cache.keep_kernels(str(tmp_path / "data"))
         assert kernel_cache.config.CACHE_DIR == os.environ[kernel_cache.VARIABLE] == str(tmp_path / "data" / "kernels")
+        assert not (tmp_path / "data").exists(), "there was nothing to bring along"
     finally:
         os.environ.pop(kernel_cache.VARIABLE, None)
         kernel_cache.config.reload_config()  # type: ignore[no-untyped-call]
+
+
+def test_kernels_of_a_read_only_image_are_taken_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image, kept = tmp_path / "image", tmp_path / "data" / "kernels"
+    start(tmp_path, NUMBA_CACHE_DIR=str(image))
+    monkeypatch.setenv(kernel_cache.VARIABLE, str(image))
+    monkeypatch.setattr(kernel_cache, "register", lambda *_: None)
+    monkeypatch.setattr(kernel_cache, "any_writable", lambda asked: asked != (str(image),))
+    for _ in range(2):
+        monkeypatch.setenv(kernel_cache.VARIABLE, str(image))
+        kernel_cache.keep_kernels(str(tmp_path / "data"))
+        assert os.environ[kernel_cache.VARIABLE] == str(kept)
+    assert start(tmp_path, NUMBA_CACHE_DIR=str(kept)) == "", "nothing is compiled again"
+    monkeypatch.delenv(kernel_cache.VARIABLE)
+    kernel_cache.config.reload_config()  # type: ignore[no-untyped-call]

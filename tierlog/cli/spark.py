@@ -9,6 +9,7 @@ from importlib import import_module
 import typer
 
 from hot_tier.errors import SettingsError
+from spark import jobs
 from tierlog.cli.help import Commands
 
 JOBS = {
@@ -39,6 +40,6 @@ def _runner(name: str) -> Callable[[typer.Context], None]:
             import pyspark  # noqa: F401
         except ModuleNotFoundError:
             raise SettingsError("PySpark is not installed", hint="pip install 'tierlog[spark]'") from None
-        raise typer.Exit(import_module(f"spark.jobs.{name}").main(context.args))
+        raise typer.Exit(import_module(f"{jobs.__name__}.{name}").main(context.args))
 
     return job

@@ -5,6 +5,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from gateway.kafka.protocol import messages
+
 
 class ApiKey(IntEnum):
     PRODUCE = 0
@@ -56,7 +58,7 @@ class ApiKey(IntEnum):
 
 
 def _message_class(api_key: ApiKey, side: str) -> type[Any]:
-    module = import_module(f"gateway.kafka.protocol.messages.{api_key.name.lower()}")
+    module = import_module(f"{messages.__name__}.{api_key.name.lower()}")
     found: type[Any] = getattr(module, api_key.name.title().replace("_", "") + side)
     return found
 

@@ -1,0 +1,133 @@
+"""The image, the compose file, the unit and the manifests: linted, and true to the commands and settings there are.
+
+Containers cannot be run where these tests run: what needs no engine is run (the health check, in `test_installed`).
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.packaging.conftest import ROOT
+from tierlog.settings import all_settings
+
+DOCKERFILE = ROOT / "Dockerfile"
+COMPOSE = ROOT / "compose.yaml"
+UNIT = ROOT / "deploy" / "systemd" / "tierlog.service"
+MANIFESTS = sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))
+OLDEST_KUBERNETES = "1.32"
+MOST_EXPOSURE = 15
+"""Of 100, by the count of systemd-analyze: what is left is the network, and what kernels and boot ids need."""
+
+
+def tool(name: str) -> str:
+    """Beside this Python, where `make venv` puts it, or on PATH; else the test is skipped."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed here")
+    return found
+
+
+def check(*command: str | Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def instructions() -> list[tuple[str, str]]:
+    text = re.sub(r"^#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
+
+
+def documents() -> list[dict[str, Any]]:
+    return [each for path in MANIFESTS for each in yaml.safe_load_all(path.read_text())]
+
+
+def named_settings() -> Iterator[tuple[str, str]]:
+    for path in (DOCKERFILE, COMPOSE, UNIT, *MANIFESTS):
+        for name in re.findall(r"\bTIERLOG_[A-Z0-9_]+\b", path.read_text()):
+            yield path.name, name
+
+
+def test_the_image_is_linted() -> None:
+    check(tool("hadolint"), DOCKERFILE)
+
+
+def test_the_image_has_what_it_copies_and_runs_without_rights() -> None:
+    given = instructions()
+    copied = [rest.split()[:-1] for word, rest in given if word == "COPY" and "--from=" not in rest]
+    assert all((ROOT / name).exists() for names in copied for name in names)
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert {f"!{name}" for names in copied for name in names} == {name for name in ignored if name.startswith("!")}
+    last = dict(given[max(at for at, (word, _) in enumerate(given) if word == "FROM") :])
+    assert last["USER"] == "10001:10001"
+    assert last["STOPSIGNAL"] == "SIGTERM"
+    assert json.loads(last["ENTRYPOINT"]) == ["tierlog"] and json.loads(last["CMD"]) == ["serve"]
+
+
+def test_every_setting_exists() -> None:
+    known = {f"TIERLOG_{setting.key.upper().replace('.', '__')}" for setting in all_settings().values()}
+    assert [each for each in named_settings() if each[1] not in known] == []
+
+
+def test_the_brokers_of_the_compose_file_differ() -> None:
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    brokers = [each for name, each in services.items() if name.startswith("broker-")]
+    assert len(brokers) == 3
+    for name in ("CLUSTER__NODE_ID", "CLUSTER__RACK", "KAFKA__PORT", "HTTP__PORT"):
+        assert len({each["environment"][f"TIERLOG_{name}"] for each in brokers}) == 3, name
+    assert len({each["volumes"][0] for each in brokers}) == 3
+    assert all(each["read_only"] and each["cap_drop"] == ["ALL"] for each in brokers)
+    assert {name for each in brokers for name in each["depends_on"]} <= set(services)
+
+
+def test_the_unit_is_valid(tmp_path: Path) -> None:
+    """The program need not be installed here."""
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text().replace("/opt/tierlog/bin/tierlog", shutil.which("true") or "/bin/true"))
+    assert check(tool("systemd-analyze"), "verify", "--man=no", unit) == ""
+
+
+def test_the_unit_is_hardened() -> None:
+    check(tool("systemd-analyze"), "security", "--no-pager", "--offline=true", f"--threshold={MOST_EXPOSURE}", UNIT)
+
+
+@pytest.mark.parametrize("version", ["newest", OLDEST_KUBERNETES])
+def test_the_manifests_fit_the_schema(version: str) -> None:
+    chosen = () if version == "newest" else ("-k", version)
+    check(tool("kubernetes-validate"), "--strict", *chosen, *MANIFESTS)
+
+
+def test_the_manifests_fit_each_other() -> None:
+    """Names that a schema cannot check: selectors, services, config maps and ports."""
+    found = {(each["kind"], each["metadata"]["name"]): each for each in documents()}
+    sets = [each for (kind, _), each in found.items() if kind == "StatefulSet"]
+    assert len(sets) == 2
+    for each in sets:
+        spec, pod = each["spec"], each["spec"]["template"]
+        labels = pod["metadata"]["labels"]
+        assert spec["selector"]["matchLabels"] == labels
+        service = found["Service", spec["serviceName"]]["spec"]
+        assert service["clusterIP"] == "None" and service["selector"] == labels
+        assert found["PodDisruptionBudget", each["metadata"]["name"]]["spec"]["selector"]["matchLabels"] == labels
+        (container,) = pod["spec"]["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"] and pod["spec"]["securityContext"]["runAsNonRoot"]
+        ports = {port["name"] for port in container["ports"]}
+        assert {port["targetPort"] for port in service["ports"]} <= ports
+        mounted = {mount["name"] for mount in container["volumeMounts"]}
+        volumes = [*pod["spec"].get("volumes", ()), *(claim["metadata"] for claim in spec["volumeClaimTemplates"])]
+        assert mounted == {volume["name"] for volume in volumes}
+    (broker,) = found["StatefulSet", "tierlog"]["spec"]["template"]["spec"]["containers"]
+    assert ("ConfigMap", broker["envFrom"][0]["configMapRef"]["name"]) in found
+    members = re.findall(
+        r"tierlog-etcd-\d\.tierlog-etcd:2379", found["ConfigMap", "tierlog"]["data"]["TIERLOG_CLUSTER__METADATA"]
+    )
+    assert len(members) == found["StatefulSet", "tierlog-etcd"]["spec"]["replicas"]

@@ -26,7 +26,21 @@ from hot_tier.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from tierlog.cli import archive, cluster, consume, cost, demo, groups, output, produce, replay, serve, spark, topics
+from tierlog.cli import (
+    archive,
+    cluster,
+    consume,
+    cost,
+    demo,
+    groups,
+    output,
+    plan,
+    produce,
+    replay,
+    serve,
+    spark,
+    topics,
+)
 from tierlog.cli.help import HELP_FLAGS, Commands
 from tierlog.cli.pin import NoSuchPin
 from tierlog.cli.records import BadInput
@@ -50,6 +64,7 @@ replay.register(app)
 archive.register(app)
 spark.register(app)
 cost.register(app)
+plan.register(app)
 cluster.register(app)
 demo.register(app)
 

@@ -1,0 +1,83 @@
+"""`python -m benchmarks.costs`: what a GB and a batch cost, for `tierlog plan`, from docs/PERFORMANCE.md.
+
+The benchmarks write those figures; here they are only read. CPU per GB at three sizes of batch gives a line: what a
+byte costs, and what a batch costs whatever its size.
+"""
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from statistics import linear_regression
+
+from benchmarks.events import event_batches
+from hot_tier.record.compression import Codec
+from tierlog.capacity import Cpu, Measured
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "PERFORMANCE.md"
+TARGET = ROOT / "tierlog" / "measured.json"
+BATCHES_KB = (16, 64, 1000)
+EVENTS_BYTES = 16 << 20
+
+
+def costs(page: str) -> Measured:
+    one_node, _, cluster = page.partition("## Three brokers")
+    replicated = cpu_seconds(cluster, "produce: 1000 B, none, acks=all, 64 KB batches")[0]
+    alone = cpu_seconds(one_node, "produce: 1000 B, none, acks=all, 64 KB batches")[0]
+    each_copy = (replicated - alone) / 2
+    consume = cpu_seconds(one_node, "consume: 1000 B, none")
+    speed, share = figure(page, r"(\d+) MB/s of log archived per core"), figure(page, r"bytes (\d+) % of lz4 batches")
+    lz4 = compressed_share()
+    return Measured(
+        tierlog=Cpu(*line_of(one_node, "produce, synced", 0), consume[0], each_copy),
+        kafka=Cpu(*line_of(one_node, "produce", 1), consume[1], each_copy),
+        archive_per_gb=1000 / speed,
+        lz4=lz4,
+        archived=lz4 * share / 100,
+        source=f"docs/PERFORMANCE.md: {re.findall(r'tierlog [0-9a-f]{7}', one_node)[0]}",
+    )
+
+
+def line_of(page: str, group: str, side: int) -> tuple[float, float]:
+    """Seconds per GB and per batch of the default of each side: tierlog synced, Kafka not."""
+    found = [cpu_seconds(page, f"{group}: 1000 B, none, acks=all, {size} KB batches")[side] for size in BATCHES_KB]
+    slope, intercept = linear_regression([1e9 / (size * 1000) for size in BATCHES_KB], found)
+    return max(0.0, intercept), slope
+
+
+def cpu_seconds(page: str, job: str) -> tuple[float, float]:
+    found = re.search(rf"^\| {re.escape(job)} \| broker CPU s/GB \| ([\d.]+) \| ([\d.]+) \|", page, re.MULTILINE)
+    if found is None:
+        raise SystemExit(
+            f"docs/PERFORMANCE.md has no CPU figure of «{job}»: run make bench, or change benchmarks/costs.py"
+        )
+    return float(found[1]), float(found[2])
+
+
+def figure(page: str, pattern: str) -> float:
+    found = re.search(pattern.replace(" ", r"\s+"), page)
+    if found is None:
+        raise SystemExit(f"docs/PERFORMANCE.md does not say {pattern!r} any more: change benchmarks/costs.py")
+    return float(found[1])
+
+
+def compressed_share() -> float:
+    """Of realistic events in lz4 batches of 64 KB; the events are the same in every run."""
+    raw, _ = event_batches(EVENTS_BYTES, Codec.NONE)
+    lz4, _ = event_batches(EVENTS_BYTES, Codec.LZ4)
+    return len(lz4) / len(raw)
+
+
+def rounded(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def text() -> str:
+    return json.dumps(rounded(asdict(costs(PAGE.read_text()))), indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    TARGET.write_text(text())

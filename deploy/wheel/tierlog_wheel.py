@@ -37,16 +37,16 @@ __all__ = [
 Settings = dict[str, Any] | None
 
 
-def build_wheel(directory: str, settings: Settings = None, metadata_directory: str | None = None) -> str:
-    directory = os.path.abspath(directory)
+def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
+    target = os.path.abspath(wheel_directory)
     with _moved_tree():
-        return build_meta.build_wheel(directory, settings)
+        return build_meta.build_wheel(target, config_settings)
 
 
-def prepare_metadata_for_build_wheel(directory: str, settings: Settings = None) -> str:
-    directory = os.path.abspath(directory)
+def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Settings = None) -> str:
+    target = os.path.abspath(metadata_directory)
     with _moved_tree():
-        return build_meta.prepare_metadata_for_build_wheel(directory, settings)
+        return build_meta.prepare_metadata_for_build_wheel(target, config_settings)
 
 
 @contextmanager

@@ -1,0 +1,94 @@
+mock_provider "aws" {
+  mock_data "aws_partition" {
+    defaults = { partition = "aws", dns_suffix = "amazonaws.com" }
+  }
+
+  mock_data "aws_region" {
+    defaults = { id = "eu-west-1", name = "eu-west-1" }
+  }
+
+  mock_data "aws_caller_identity" {
+    defaults = { account_id = "123456789012" }
+  }
+
+  mock_data "aws_ssm_parameter" {
+    defaults = { value = "ami-0123456789abcdef0" }
+  }
+
+  mock_resource "aws_iam_policy" {
+    defaults = { arn = "arn:aws:iam::123456789012:policy/mocked" }
+  }
+
+  mock_resource "aws_iam_role" {
+    defaults = { arn = "arn:aws:iam::123456789012:role/mocked" }
+  }
+
+  mock_resource "aws_iam_instance_profile" {
+    defaults = { arn = "arn:aws:iam::123456789012:instance-profile/mocked" }
+  }
+
+  mock_resource "aws_sns_topic" {
+    defaults = { arn = "arn:aws:sns:eu-west-1:123456789012:mocked" }
+  }
+
+  mock_resource "aws_lb" {
+    defaults = { arn = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:loadbalancer/net/mocked/1", arn_suffix = "net/mocked/1", dns_name = "mocked.elb.eu-west-1.amazonaws.com" }
+  }
+
+  mock_resource "aws_lb_target_group" {
+    defaults = { arn = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/mocked/1", arn_suffix = "targetgroup/mocked/1" }
+  }
+
+  mock_resource "aws_launch_template" {
+    defaults = { id = "lt-0123456789abcdef0", latest_version = 1 }
+  }
+
+  mock_resource "aws_ebs_volume" {
+    defaults = { id = "vol-0123456789abcdef0", arn = "arn:aws:ec2:eu-west-1:123456789012:volume/vol-0123456789abcdef0" }
+  }
+}
+
+override_data {
+  target = module.etcd.data.aws_subnet.this[0]
+  values = { availability_zone = "eu-west-1a" }
+}
+
+override_data {
+  target = module.etcd.data.aws_subnet.this[1]
+  values = { availability_zone = "eu-west-1b" }
+}
+
+override_data {
+  target = module.etcd.data.aws_subnet.this[2]
+  values = { availability_zone = "eu-west-1c" }
+}
+
+variables {
+  bucket_name     = "company-logs"
+  client_cidrs    = ["10.0.0.0/16"]
+  internet_egress = true
+}
+
+run "with_a_way_to_packages" {
+  command = apply
+
+  assert {
+    condition     = length(output.commands.etcd) == 4 && length([for name in keys(output.commands.brokers) : name if startswith(name, "replace_")]) == 3
+    error_message = "three members and three brokers can be replaced one by one"
+  }
+
+  assert {
+    condition     = endswith(output.certificate_command, "certificates.sh ./etcd-certificates /tierlog/etcd etcd-1.tierlog.internal etcd-2.tierlog.internal etcd-3.tierlog.internal")
+    error_message = "certificates are for the members' names"
+  }
+}
+
+run "two_zones" {
+  command = plan
+
+  variables {
+    zones = ["eu-west-1a", "eu-west-1b"]
+  }
+
+  expect_failures = [var.zones]
+}

@@ -6,6 +6,7 @@ in sync and alive.
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -17,12 +18,14 @@ from hot_tier.errors import TierlogError
 from hot_tier.ids import NodeId, Offset
 from hot_tier.record.batch import iter_headers
 from hot_tier.record.records import decode_records
-from tests.gateway.kafka.members import Members, members
+from tests.gateway.kafka.members import REPLICATION, Members, members
 from tests.support.waiting import until
 
 NODES = (1, 2, 3)
 PARTITIONS = 2
 FAULTS = 12
+ENOUGH = 20
+"""Acknowledged records. A busy machine needs longer for them than the faults take."""
 
 
 class Upheaval:
@@ -89,13 +92,18 @@ class Upheaval:
             await self.start_it()
         self.down = self.random.choice(self.live)
         await self.cluster.stop(self.down)
-        for index in range(PARTITIONS):
-            await self.swap(index, lambda state: elect(state, self.live))
+        await self.elect()
 
     async def start_it(self) -> None:
         if self.down is not None:
             node, self.down = self.down, None
             await self.cluster.start(node)
+            await self.elect()
+
+    async def elect(self) -> None:
+        """Brokers came or went. Who alone was in sync leads again only when it is back."""
+        for index in range(PARTITIONS):
+            await self.swap(index, lambda state: elect(state, self.live))
 
     async def run(self) -> None:
         producers = [asyncio.create_task(self.produce(index)) for index in range(PARTITIONS)]
@@ -104,20 +112,26 @@ class Upheaval:
             await asyncio.sleep(self.random.random() * 0.3)
             await self.random.choice(faults)()
         await self.start_it()
+        await until(lambda: len(self.acked) > ENOUGH, 60)
         self.done = True
         await asyncio.gather(*producers)
 
 
+LAGS_MS = (REPLICATION.lag_time_max_ms, 100)
+"""With the second, replicas leave the in-sync set and come back all the time, as on a machine that is too busy."""
+
+
+@pytest.mark.parametrize("lag_ms", LAGS_MS, ids=["steady", "falling-behind"])
 @pytest.mark.parametrize("flush", ["commit", "os"])
 @pytest.mark.parametrize("seed", range(2))
-async def test_nothing_acknowledged_is_lost(tmp_path, seed, flush):
-    async with members(tmp_path, *NODES, flush=flush) as cluster:
+async def test_nothing_acknowledged_is_lost(tmp_path, seed, flush, lag_ms):
+    settings = replace(REPLICATION, lag_time_max_ms=lag_ms)
+    async with members(tmp_path, *NODES, flush=flush, settings=settings) as cluster:
         await cluster.create(*NODES, partitions=PARTITIONS, **{"min.insync.replicas": "2"})
         upheaval = Upheaval(cluster, seed)
         await upheaval.run()
         for index in range(PARTITIONS):
             await equal_and_whole(cluster, index, upheaval.acked)
-        assert len(upheaval.acked) > 20
 
 
 async def equal_and_whole(cluster: Members, index: int, acked: dict[tuple[int, int], bytes]) -> None:

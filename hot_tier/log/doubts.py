@@ -21,7 +21,7 @@ class Doubts:
         self.cut: set[Key] = set()
         """Their unsynced end was cut off."""
         self.damaged: set[Key] = set()
-        """They miss something that was synced."""
+        """They miss something that was synced, or have gaps of which nobody can say that compaction left them."""
         self.emptied: set[Key] = set()
         """Those of them that miss all of it: they begin where the lost records ended."""
         self._path = os.path.join(data_dir, names.IN_DOUBT)

@@ -57,6 +57,14 @@ def write_synced(path: str, content: bytes) -> None:
         os.close(fd)
 
 
+def replace_file(path: str, content: bytes) -> None:
+    """Puts `content` in the file's place, not synced: a killed process leaves the old or the new."""
+    temporary = path + names.TEMPORARY
+    with open(temporary, "wb") as file:
+        file.write(content)
+    os.replace(temporary, path)
+
+
 def replace_synced(path: str, content: bytes) -> None:
     """Puts `content` in the file's place: after a crash there is the old or the new, never a part."""
     temporary = path + names.TEMPORARY

@@ -13,11 +13,10 @@ The loop prepares a job and settles it; a thread runs it. An error is kept for t
 kernel may have dropped the pages, so a second try would succeed without having written them. It is never retried.
 """
 
-import os
 import threading
 from dataclasses import dataclass, field
 
-from hot_tier.log import files, names
+from hot_tier.log import files
 from hot_tier.log.files import OpenFile
 from hot_tier.log.recovery_points import RecoveryPoint, RecoveryPoints
 from hot_tier.log.segment import Segment
@@ -32,7 +31,6 @@ class FlushJob:
     """Its path, and the file."""
     synced: list[str] = field(default_factory=list)
     """Small files that are there already."""
-    replaced: list[tuple[str, bytes]] = field(default_factory=list)
     written: list[tuple[str, bytes]] = field(default_factory=list)
     directories: list[str] = field(default_factory=list)
     points: RecoveryPoints | None = None
@@ -57,9 +55,6 @@ class FlushJob:
             self.points.sync_removals()
         for path, content in self.written:
             files.write_synced(path, content)
-        for path, content in self.replaced:
-            files.write_synced(path + names.TEMPORARY, content)
-            os.replace(path + names.TEMPORARY, path)
         for path in self.synced:
             files.sync_file(path)
         for _, file in self.sealed:

@@ -45,13 +45,14 @@ def _wrong_epoch(epoch, known, starts, epochs, may_rise):  # type: ignore[no-unt
     return not may_rise or known + 1 < len(starts) or epoch < epochs[known]
 
 
-@kernel(_THREE(_BUFFER, _INT, _INT, _INT, types.boolean, _NUMBERS, _NUMBERS, types.boolean, _OUT))
+@kernel(_THREE(_BUFFER, _INT, _INT, _INT, _INT, _NUMBERS, _NUMBERS, types.boolean, _OUT))
 def parse_headers(  # type: ignore[no-untyped-def]
-    data, file_position, file_end, next_offset, dense, starts, epochs, may_rise, rows
+    data, file_position, file_end, next_offset, gaps_below, starts, epochs, may_rise, rows
 ):
     """One row per batch header; returns (rows filled, position after them in data, 1 if a bad header is there).
 
-    `starts` and `epochs` are the history of leader epochs. Columns: position, size, base offset, last offset, leader
+    Only a batch that starts at `gaps_below` or before may leave a gap behind the one before it. `starts` and `epochs`
+    are the history of leader epochs. Columns: position, size, base offset, last offset, leader
     epoch, attributes, max timestamp, producer id, producer epoch, base sequence, record count, CRC.
     """
     at = 0
@@ -69,7 +70,7 @@ def parse_headers(  # type: ignore[no-untyped-def]
             or size < HEADER_BYTES
             or file_position + at + size > file_end
             or base_offset < next_offset
-            or (dense and base_offset != next_offset)
+            or (base_offset != next_offset and base_offset > gaps_below)
             or last_offset < base_offset
             or _wrong_epoch(epoch, known, starts, epochs, may_rise)
         ):

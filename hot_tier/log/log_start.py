@@ -1,20 +1,22 @@
-"""Where a log begins, in a file of its own: what may be read, what is on the disk, and whether batches have gaps.
+"""Where a log begins, in a file of its own: what may be read, what is on the disk, and where batches may have gaps.
 
     <first offset that may be read>
     <base offset of the first segment>        from here on
-    gaps | dense                              lines that 0.1.0 did not write
+    dense | gaps below <offset>               lines that 0.1.0 did not write
 
-A log whose first segment starts later than this file says has lost a file. With `dense`, each batch of a segment that
-has no seal starts where the one before it ends. Where the file is missing or has one line alone, neither is known.
+A log whose first segment starts later than this file says has lost a file. In segments that have no seal, a batch
+starts where the one before it ends, unless it starts at that offset or before: compaction left gaps there. Where the
+file is missing or has one line alone, neither is known.
 """
 
 from typing import Final, NamedTuple
 
 from hot_tier.log import names
+from hot_tier.log.scan import ANYWHERE
 from hot_tier.log.sealed_text import read_sealed_text, write_sealed_text
 
-_GAPS: Final = "gaps"
 _DENSE: Final = "dense"
+_GAPS: Final = "gaps below "
 
 
 class LogStart(NamedTuple):
@@ -22,8 +24,8 @@ class LogStart(NamedTuple):
     """0 where it is missing or damaged: an archived log begins before its first local segment, and the manifest knows
     where; any other log begins with that segment (`PartitionLog`)."""
     local: int | None
-    dense: bool
-    """Known to be so."""
+    gaps_below: int
+    """0: no batch leaves a gap."""
 
     @property
     def first_base(self) -> int | None:
@@ -31,14 +33,16 @@ class LogStart(NamedTuple):
         return None if self.local is None else max(self.local, self.offset)
 
 
-def write_log_start(offset: int, local: int, *, dense: bool) -> bytes:
-    return write_sealed_text(names.LOG_START, [str(offset), str(local), _DENSE if dense else _GAPS])
+def write_log_start(offset: int, local: int, gaps_below: int) -> bytes:
+    gaps = f"{_GAPS}{gaps_below}" if gaps_below else _DENSE
+    return write_sealed_text(names.LOG_START, [str(offset), str(local), gaps])
 
 
 def read_log_start(content: bytes) -> LogStart:
     lines = read_sealed_text(names.LOG_START, content)
     if lines is None:
-        return LogStart(0, None, False)
+        return LogStart(0, None, ANYWHERE)
     if len(lines) == 1:
-        return LogStart(int(lines[0]), None, False)
-    return LogStart(int(lines[0]), int(lines[1]), lines[2] == _DENSE)
+        return LogStart(int(lines[0]), None, ANYWHERE)
+    gaps = 0 if lines[2] == _DENSE else int(lines[2].removeprefix(_GAPS))
+    return LogStart(int(lines[0]), int(lines[1]), gaps)

@@ -153,9 +153,10 @@ class LogManager:
         self.recovered = await all_of(Recovery.look)
         found = dict(zip(recoveries, self.recovered, strict=True))
         gone = {key for key, point in points.items() if key not in found and point.offset > 0}
+        doubtful = {key for key, each in found.items() if each.damaged or each.unsure} | gone
         self.disk.doubts.note(
-            cut={key for key, each in found.items() if each.cut_bytes and not each.damaged},
-            damaged={key for key, each in found.items() if each.damaged} | gone,
+            cut={key for key, each in found.items() if each.cut_bytes} - doubtful,
+            damaged=doubtful,
             emptied={key for key, each in found.items() if each.empty} | gone,
         )
         await all_of(Recovery.repair)

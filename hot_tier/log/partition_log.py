@@ -83,9 +83,10 @@ class PartitionLog(StoredLog):
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         assign(batch, base_offset, leader_epoch)
-        self._write(segment, batch, base_offset, last_offset, max_timestamp)
         if leader_epoch > self.epochs.latest:
-            self._epochs_changed |= self.epochs.assign(leader_epoch, base_offset)
+            self._announce_epoch(leader_epoch, base_offset)
+        self._write(segment, batch, base_offset, last_offset, max_timestamp)
+        self.epochs.assign(leader_epoch, base_offset)
         if producer_id >= 0:
             self.producers.wrote(
                 producer_id,
@@ -125,13 +126,14 @@ class PartitionLog(StoredLog):
                     where=str(self.tp),
                 )
             if header.base_offset > self.log_end_offset:
-                self._note_gap()
+                self._note_gaps(gaps_below)
             span = header.last_offset - self.log_end_offset
             segment = self._writable(header.size, span, now_ms, first_offset=header.base_offset)
             batch = batches[position : position + header.size]
-            self._write(segment, batch, header.base_offset, header.last_offset, header.max_timestamp)
             if header.leader_epoch > self.epochs.latest:
-                self._epochs_changed |= self.epochs.assign(header.leader_epoch, header.base_offset)
+                self._announce_epoch(header.leader_epoch, header.base_offset)
+            self._write(segment, batch, header.base_offset, header.last_offset, header.max_timestamp)
+            self.epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
                 self.producers.wrote(
                     header.producer_id,

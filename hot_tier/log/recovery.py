@@ -39,7 +39,7 @@ from hot_tier.log.names import OffsetFile
 from hot_tier.log.producer_snapshots import restore_producers
 from hot_tier.log.proof import NotWhole, prove_segment
 from hot_tier.log.recovery_points import RecoveryPoint
-from hot_tier.log.scan import BASE_OFFSET, HEADS_DIFFER, LAST_OFFSET, LEADER_EPOCH, MAX_TIMESTAMP, Rows, Walk
+from hot_tier.log.scan import ANYWHERE, BASE_OFFSET, HEADS_DIFFER, LAST_OFFSET, LEADER_EPOCH, MAX_TIMESTAMP, Rows, Walk
 from hot_tier.log.segment import Segment, note_rows
 from hot_tier.log.state import DEFAULT_INDEX_INTERVAL, LogState
 
@@ -55,6 +55,8 @@ class Recovered:
     """Paths of segments in which damage was found."""
     empty: bool = False
     """Nothing is left of what was synced."""
+    unsure: bool = False
+    """There are gaps beyond the recovery point: compaction left them at a leader, or an offset there is wrong."""
 
 
 class Recovery:
@@ -71,7 +73,7 @@ class Recovery:
         """Log files that must be synced, and where they end then."""
         self._dropped: list[int] = []
         """Segments after the end."""
-        self._start = LogStart(0, None, False)
+        self._start = LogStart(0, None, ANYWHERE)
         self._changed = False
         """Something must be synced beyond the log files themselves."""
 
@@ -204,7 +206,7 @@ class Recovery:
                 self._resume_after_damage(segment, fd, walk, synced, file_bytes, next_base)
                 return True
             tail = self._walk(fd, synced, file_bytes, walk.next_offset, tail=True, digest=walk.header_digest)
-            self._take(segment, tail)
+            self._result.unsure |= self._take(segment, tail)
             segment.checked(synced, tail.position)
             if tail.fault is not None:
                 self._result.cut_bytes += file_bytes - tail.position
@@ -223,16 +225,16 @@ class Recovery:
             os.close(fd)
 
     def _walk(self, fd: int, start: int, end: int, next_offset: int, *, tail: bool = False, digest: int = 0) -> Walk:
-        """In the tail CRCs are checked, and there may be epochs that `leader-epochs` does not know yet."""
+        """In the tail CRCs are checked. There 0.1.0 left epochs that `leader-epochs` did not know yet."""
         return Walk(
             fd,
             start,
             end,
             next_offset,
-            dense=self._start.dense,
+            gaps_below=self._start.gaps_below,
             check_from=0 if tail else None,
             history=self._state.epochs.history(),
-            may_rise=tail,
+            may_rise=tail and self._start.local is None,
             digest=digest,
         )
 
@@ -243,17 +245,16 @@ class Recovery:
             point.batches != UNKNOWN and (walk.batches, walk.header_digest) != (point.batches, point.header_digest)
         )
 
-    def _take(self, segment: Segment, walk: Walk) -> None:
-        """Everything that the walked headers say about the segment."""
+    def _take(self, segment: Segment, walk: Walk) -> bool:
+        """Everything that the walked headers say about the segment. Returns whether there are gaps between them."""
         assert segment.index is not None
-        start = walk.position
+        start, gaps = walk.position, False
         for rows in walk:
             if segment.created_ms == 0:
                 first = int(rows[0, MAX_TIMESTAMP])
                 segment.created_ms = min(first, self._now_ms) if first != NO_TIMESTAMP else self._now_ms
-            gaps = rows[1:, BASE_OFFSET] != rows[:-1, LAST_OFFSET] + 1
-            if rows[0, BASE_OFFSET] != segment.end_offset or gaps.any():
-                segment.dense = False
+            gaps |= bool(rows[0, BASE_OFFSET] != segment.end_offset)
+            gaps |= bool((rows[1:, BASE_OFFSET] != rows[:-1, LAST_OFFSET] + 1).any())
             segment.end_offset = int(rows[-1, LAST_OFFSET]) + 1
             latest = note_rows(segment.index, rows, segment.base_offset, segment.max_timestamp, segment.index_interval)
             if latest > segment.max_timestamp:
@@ -263,8 +264,10 @@ class Recovery:
         if segment.batches != UNKNOWN:
             segment.batches += walk.batches
             segment.header_digest = walk.header_digest
+        segment.dense &= not gaps
         segment.found(walk.position, walk.next_offset)
         self._result.checked_bytes += walk.position - start
+        return gaps
 
     def _note_epochs(self, rows: Rows) -> None:
         epochs = self._state.epochs
@@ -312,7 +315,7 @@ class Recovery:
         start = min(synced, file_bytes)
         segment.found(start, point.offset)
         tail = self._walk(fd, start, file_bytes, point.offset, tail=True, digest=point.header_digest)
-        self._take(segment, tail)
+        self._result.unsure |= self._take(segment, tail)
         segment.found(max(segment.size, synced), segment.end_offset)
         if tail.fault is not None:
             self._result.cut_bytes += file_bytes - tail.position
@@ -320,7 +323,7 @@ class Recovery:
 
     def _look_for_damage(self, segment: Segment, fd: int, synced: int) -> None:
         """The heads up to the recovery point are not those that were synced. A wrong CRC shows where."""
-        walk = Walk(fd, 0, synced, segment.base_offset, dense=self._start.dense, check_from=0)
+        walk = Walk(fd, 0, synced, segment.base_offset, gaps_below=self._start.gaps_below, check_from=0)
         for _ in walk:
             pass
         if walk.fault is not None:
@@ -371,7 +374,7 @@ class Recovery:
         elif state.start_offset or self._point.offset > 0:
             self._add_active(max(state.start_offset, self._point.offset))
         state.start_offset = min(state.start_offset, state.end_offset)
-        state.start_known = self._start.local is not None and self._start.dense == all(each.dense for each in segments)
+        state.start_known = self._start.local is not None and self._start.gaps_below >= state.gaps_below
         self._settle_epochs()
         state.producers = restore_producers(self._directory, segments, state.end_offset, self._now_ms)
         if self._point.offset < 0:

@@ -38,6 +38,9 @@ Rows = NDArray[np.int64]
 HEADS_DIFFER: Final = "an offset, a length or a leader epoch in it is not what was written"
 WRONG_HEADER: Final = "no batch header, or an offset or leader epoch in it that cannot be there"
 
+ANYWHERE: Final = 2**63 - 1
+_NOWHERE: Final = -1
+
 _HEAD: Final = np.arange(CRC_COVERED_FROM)
 
 
@@ -72,15 +75,17 @@ class Walk:
         next_offset: int,
         *,
         dense: bool = False,
+        gaps_below: int = ANYWHERE,
         check_from: int | None = None,
         history: History = NO_HISTORY,
         may_rise: bool = False,
         digest: int = 0,
     ) -> None:
-        """`may_rise`: after the history, leader epochs may follow that it does not know yet."""
+        """`dense`: no gap between two batches; else one may be before each batch that starts at `gaps_below` or
+        earlier. `may_rise`: after the history, leader epochs may follow that it does not know yet."""
         self._fd = fd
         self._end = end
-        self._dense = dense
+        self._gaps_below = _NOWHERE if dense else gaps_below
         self._history = history
         self._may_rise = may_rise
         self._check_from = end if check_from is None else check_from
@@ -108,7 +113,7 @@ class Walk:
         checked = start >= self._check_from
         data = read_at(self._fd, start, min(_CHECK_BYTES if checked else self._skim_bytes, self._end - start))
         rows, after, bad = _parse_all(
-            data, start, self._end, self.next_offset, self._dense, self._history, self._may_rise
+            data, start, self._end, self.next_offset, self._gaps_below, self._history, self._may_rise
         )
         if not checked:
             rows = rows[rows[:, POSITION] < self._check_from]
@@ -169,14 +174,14 @@ def following_bytes(data: memoryview, base_offset: int, end_offset: int, history
 
 def parse_all(data: memoryview, next_offset: int, *, dense: bool = False, history: History = NO_HISTORY) -> Rows:
     """A row for each whole batch at the front."""
-    return _parse_all(data, 0, len(data), next_offset, dense, history, False)[0]
+    return _parse_all(data, 0, len(data), next_offset, _NOWHERE if dense else ANYWHERE, history, False)[0]
 
 
 def _parse_all(
-    data: memoryview, position: int, end: int, next_offset: int, dense: bool, history: History, may_rise: bool
+    data: memoryview, position: int, end: int, next_offset: int, gaps_below: int, history: History, may_rise: bool
 ) -> tuple[Rows, int, bool]:
     rows: Rows = np.empty((len(data) // HEADER_BYTES, HEADER_COLUMNS), np.int64)
     filled, after, bad = parse_headers(
-        np.frombuffer(data, np.uint8), position, end, next_offset, dense, *history, may_rise, rows
+        np.frombuffer(data, np.uint8), position, end, next_offset, gaps_below, *history, may_rise, rows
     )
     return rows[:filled], after, bool(bad)

@@ -45,6 +45,11 @@ class LogState:
     def end_offset(self) -> int:
         return self.segments[-1].end_offset if self.segments else self.start_offset
 
+    @property
+    def gaps_below(self) -> int:
+        """The end of the last segment with gaps between its batches; 0: there is none."""
+        return max((segment.end_offset for segment in self.segments if not segment.dense), default=0)
+
 
 def write_clean_shutdown(states: Mapping[Key, LogState], logs_directory: str) -> bytes:
     logs = [

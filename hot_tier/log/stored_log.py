@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
-from hot_tier.errors import StorageFailure
+from hot_tier.errors import StorageFailure, TierlogError
 from hot_tier.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from hot_tier.log import names
 from hot_tier.log.compaction_swap import Swap
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk, remove
 from hot_tier.log.epochs import LeaderEpochs
-from hot_tier.log.files import check_in_place, replace_synced, sync_directory, write_synced
+from hot_tier.log.files import check_in_place, replace_file, replace_synced, sync_directory, write_synced
 from hot_tier.log.flush_job import FlushJob
 from hot_tier.log.index import Seal, SparseIndex
 from hot_tier.log.log_start import write_log_start
@@ -87,8 +87,8 @@ class StoredLog:
         self._new_directories = active is None
         self._directory_changed = False
         self._epochs_changed = False
-        self._dense = all(segment.dense for segment in state.segments)
-        """No batch leaves a gap behind the one before it."""
+        self._gaps_below = state.gaps_below
+        """No batch that starts after it leaves a gap behind the one before it."""
         self._start_known = state.start_known
         self._start_changed = False
         self._unsealed: list[Segment] = []
@@ -188,11 +188,26 @@ class StoredLog:
         self._write_log_start(base_offset)
         return self._add_segment(base_offset)
 
-    def _note_gap(self) -> None:
-        """From here on recovery takes offsets that are missing between batches for what compaction left."""
-        if self._dense:
-            self._dense = False
+    def _note_gaps(self, below: int) -> None:
+        """Recovery takes offsets that are missing up to here for what compaction left, and others for damage."""
+        if below > self._gaps_below:
+            self._gaps_below = below
             self._write_log_start()
+
+    def _announce_epoch(self, epoch: int, start_offset: int) -> None:
+        """Before the first batch of a leader epoch is written: recovery takes an epoch that it does not know for
+        damage."""
+        epochs = LeaderEpochs(self.epochs.entries())
+        epochs.assign(epoch, start_offset)
+        self._write_epochs(epochs)
+
+    def _write_epochs(self, epochs: LeaderEpochs) -> None:
+        path = os.path.join(self.directory, names.LEADER_EPOCHS)
+        try:
+            replace_file(path, epochs.write())
+        except OSError as error:
+            raise StorageFailure(f"cannot write the leader epochs: {error}", where=path) from error
+        self._epochs_changed = True
 
     def _add_segment(self, base_offset: int) -> Segment:
         segment = Segment(self._disk.files, self.directory, base_offset, self.config.index_interval_bytes)
@@ -269,7 +284,13 @@ class StoredLog:
             except StorageFailure as error:
                 self.fail(error)
                 return None
-        job = FlushJob(recovery_point(active))
+        try:
+            sealed = [(segment, segment.file().pin()) for segment in self._unsealed]
+            written = (active.path, active.file().pin()) if active.size else None
+        except TierlogError as error:
+            self.fail(StorageFailure(f"cannot sync, its file cannot be opened: {error}", where=self.directory))
+            return None
+        job = FlushJob(recovery_point(active), sealed=sealed, active=written)
         if self._new_directories:
             parent = os.path.dirname(self.directory)
             job.directories = [self._disk.logs_directory, parent]
@@ -277,16 +298,13 @@ class StoredLog:
         if self._directory_changed or self._epochs_changed or self._start_changed or self._snapshots:
             job.directories.append(self.directory)
         if self._epochs_changed:
-            job.replaced.append((os.path.join(self.directory, names.LEADER_EPOCHS), self.epochs.write()))
+            job.synced.append(os.path.join(self.directory, names.LEADER_EPOCHS))
         if self._start_changed:
             job.synced.append(os.path.join(self.directory, names.LOG_START))
         job.written = [
             (os.path.join(self.directory, names.offset_file(offset, names.PRODUCERS)), content)
             for offset, content in self._snapshots
         ]
-        job.sealed = [(segment, segment.file().pin()) for segment in self._unsealed]
-        if active.size:
-            job.active = active.path, active.file().pin()
         self._new_directories = self._directory_changed = self._epochs_changed = self._start_changed = False
         self._unsealed = []
         self._snapshots = []
@@ -351,7 +369,7 @@ class StoredLog:
         fresh.created_ms = old[0].created_ms
         for segment in old:
             segment.retire()
-        self._note_gap()
+        self._note_gaps(seal.end_offset)
         swap.exchange()
         self._segments.replace(old, fresh)
         return True
@@ -436,14 +454,16 @@ class StoredLog:
         self._roll_at_ms = self._roll_time(active)
         self.epochs.truncate_end(end)
         self.producers = restore_producers(self.directory, self._segments, end, now_ms)
-        self._epochs_changed = self._directory_changed = True
+        self._write_epochs(self.epochs)
+        self._directory_changed = True
         self.flush()
 
     # Dropping
 
     def _move_log_start(self, offset: int) -> None:
         self.log_start_offset = Offset(offset)
-        self._epochs_changed |= self.epochs.truncate_start(offset)
+        if self.epochs.truncate_start(offset):
+            self._write_epochs(self.epochs)
         self._write_log_start()
 
     def _write_log_start(self, local: int | None = None, *, synced: bool = False) -> None:
@@ -453,14 +473,12 @@ class StoredLog:
         path = os.path.join(self.directory, names.LOG_START)
         if local is None:
             local = self._segments[0].base_offset if len(self._segments) else self.log_end_offset
-        content = write_log_start(self.log_start_offset, local, dense=self._dense)
+        content = write_log_start(self.log_start_offset, local, self._gaps_below)
         try:
             if synced:
                 replace_synced(path, content)
             else:
-                with open(path + names.TEMPORARY, "wb") as file:
-                    file.write(content)
-                os.replace(path + names.TEMPORARY, path)
+                replace_file(path, content)
                 self._start_changed = True
             self._start_known = True
         except OSError as error:

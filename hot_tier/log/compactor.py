@@ -97,11 +97,22 @@ class Compactor:
             # Retention or a deletion took a segment away meanwhile, or the disk is full: a later run sees to it.
             _log.warning("compaction given up for now", partition=str(log.tp), error=str(error))
             return False
+        except NotWhole as error:
+            self._found_damaged(log, error)
+            return False
         except TierlogError as error:
             if set(segments).issubset(log.sealed_segments()):
                 self._refused.add(log)
                 _log.error("log cannot be compacted", partition=str(log.tp), error=str(error))
             return False
+
+    def _found_damaged(self, log: PartitionLog, error: NotWhole) -> None:
+        """Nothing from this segment on is compacted until it is mended. One that was deleted
+        meanwhile is not damaged."""
+        for segment in log.sealed_segments():
+            if segment.path == error.path:
+                log.note_damage(segment, error.what)
+                _log.error("log is not compacted: a segment is damaged", partition=str(log.tp), error=str(error))
 
     def _cleanable(self, log: PartitionLog, now_ms: int) -> list[SegmentInfo]:
         return cleanable(log.config, log.sealed_segments(), committed_offset=log.compactable_end, now_ms=now_ms)
@@ -161,7 +172,10 @@ def iter_batches(segment: SegmentInfo) -> Generator[tuple[memoryview, BatchHeade
     """Every batch of a segment, checked. NotWhole at the first that is not right, or after the last if all of them
     together are not what the seal says: whoever keeps something of them reads to the end first."""
     path = segment.path
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise NotWhole("a segment's file is missing", path, 0) from None
     try:
         position = batches = digest = 0
         next_offset: int = segment.base_offset
@@ -240,7 +254,8 @@ def rewrite(
     finally:
         os.close(fd)
     only = group.members[0]
-    if len(group.members) == 1 and output.size == only.size and only.cleaned_ms == cleaned_ms:
+    same = len(group.members) == 1 and output.size == only.size and only.cleaned_ms == cleaned_ms
+    if same and only.batches != UNKNOWN:  # Else it gets a seal with a digest.
         remove_cleaned(os.path.dirname(stem), group.base_offset)
         return None
     seal = Seal(

@@ -24,6 +24,7 @@ class NotWhole(CorruptLog):
             where=f"{path}, byte {position}",
             hint="keep the file; it is not archived, compacted or deleted. Replace it with another replica's copy",
         )
+        self.path = path
         self.position = position
 
 

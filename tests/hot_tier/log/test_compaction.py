@@ -18,6 +18,7 @@ from hot_tier.log import compaction_swap, files
 from hot_tier.log.compaction import cleanable, dirty_ratio, first_dirty, groups, is_due
 from hot_tier.log.compactor import Compactor
 from hot_tier.log.config import TopicConfig
+from hot_tier.log.mending import proved_again
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.segment import SegmentInfo
 from hot_tier.record.batch import iter_headers, read_header
@@ -46,6 +47,26 @@ def compact(log: PartitionLog, *, now_ms: int = NOW, buffer_bytes: int = 1 << 20
 
 def write(log: PartitionLog, *pairs: tuple[bytes, bytes | None], codec: int = 0, **producer: int) -> None:
     append(log, batch(*pairs, codec=codec, **producer))
+
+
+def test_damage_that_compaction_finds_is_known_and_ends_with_it(tmp_path: Path) -> None:
+    log = open_log(tmp_path, COMPACT)
+    for number in range(3):
+        write(log, (b"key", b"%d" % number * 100))
+        close_active(log)
+    info = log.sealed_segments()[1]
+    whole = Path(info.path).read_bytes()
+    for damaged in (whole[:-1] + bytes([whole[-1] ^ 1]), None):
+        Path(info.path).unlink()
+        if damaged is not None:
+            Path(info.path).write_bytes(damaged)
+        assert not compact(log)
+        assert [each.path for each in log.damaged_segments()] == [info.path], "so that it is mended"
+        Path(info.path).write_bytes(whole)
+        assert asyncio.run(proved_again(log, info))
+    assert compact(log)
+    assert [record.value for record in read_all(log)] == [b"2" * 100]
+    release(log)
 
 
 def close_active(log: PartitionLog) -> None:

@@ -269,6 +269,7 @@ class Offloader:
         archive = self._archives[partition.tp] = self._archives.pop(partition.tp)
 
         async def work() -> bool:
+            await archive.look(self._clock())
             await self._describe(partition.topic)
             following = archive.next_segment(self._clock())
             if following is not None:

@@ -21,6 +21,7 @@ import asyncio
 import dataclasses
 import uuid
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import structlog
 
@@ -54,6 +55,8 @@ from offloader.stored import stored_until
 from offloader.trust import FOR_GOOD, Local, Verdict, is_of, judge, stopped_error
 
 log = structlog.get_logger()
+
+LOOK_MS: Final = 120_000
 
 
 class PartitionArchive:
@@ -94,6 +97,7 @@ class PartitionArchive:
         """The segment that stays on the local disk, past its time, because its archived copy is gone."""
         self.failing_since_ms: int | None = None
         self.recovered_ms: int | None = None
+        self._looked_ms = 0
         self.pins: list[Pin] = []
         """Those that held the topic when it was last looked at."""
 
@@ -159,6 +163,7 @@ class PartitionArchive:
                 owner=self.owner,
             )
             self._unsure = False
+            self._looked_ms = now_ms
             self._resume()
             key = None if recorded is None else recorded.uploading
             self._uploading = None if key is None else self.layout.parse_rows(key)
@@ -308,6 +313,18 @@ class PartitionArchive:
             await self.writer.replace(replacements, now_ms)
             failpoints.reach("replace.published")
             await self._published()
+
+    async def look(self, now_ms: int) -> None:
+        """Now and then, also where there is nothing to do, asks whether the bucket went back."""
+        if 0 <= now_ms - self._looked_ms < LOOK_MS:
+            return
+        self._looked_ms = now_ms
+        if not await self.writer.still_there():
+            raise ManifestFenced(
+                "the manifest that was published last is no longer there",
+                where=str(self.partition.tp),
+                hint="it is looked at anew before anything else is done",
+            )
 
     async def apply_retention(self, now_ms: int) -> None:
         async with self.turn:

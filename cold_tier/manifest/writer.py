@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
-from cold_tier.errors import ManifestFenced, ReplacementRefused
+from cold_tier.errors import ManifestFenced, ObjectMissing, ReplacementRefused
 from cold_tier.layout import PartitionLayout, SegmentName, Version
 from cold_tier.manifest import invariants
 from cold_tier.manifest.codec import write_page, write_snapshot
@@ -195,6 +195,15 @@ class ManifestWriter:
         """Whether the newest snapshot in the bucket is the very one that was published here last."""
         newest = await load_newest(self._store, self._layout)
         return newest is not None and (newest.version, newest.nonce) == (self.current.version, self.current.nonce)
+
+    async def still_there(self) -> bool:
+        """Whether the bucket still has what was published here last. For one GET; that nothing newer is there it does
+        not say."""
+        try:
+            found = await load(self._store, self._layout, self._layout.manifest(self.current.version))
+        except ObjectMissing:
+            return False
+        return found.nonce == self.current.nonce
 
     async def _is_newest(self) -> bool:
         newest = await anext(aiter(self._store.list(self._layout.manifest_folder)), None)

@@ -12,6 +12,7 @@ from cold_tier.cache import ColdReadSettings
 from cold_tier.errors import ArchiveNotStopped, ArchiveStopped, ManifestWentBack, RecordsMissing
 from cold_tier.inventory import find_topics
 from cold_tier.manifest.reader import load_newest
+from cold_tier.objects.retrying import StoreCounters
 from cold_tier.reader import ColdReader
 from cold_tier.reports import Finding
 from gateway.fetch.reader import Archive, Reader
@@ -117,6 +118,32 @@ async def test_nothing_more_is_lost_and_everybody_is_told(what: str, running: bo
         assert "went-back" in {finding.kind for finding in found}
         assert of_node.stopped() and of_node.status(archive.partition.topic, 0).stopped == str(archive.stopped)
         await of_node.reader.close()
+
+
+@pytest.mark.parametrize("what", HARM)
+async def test_a_leader_without_work_notices_within_two_minutes(what: str, tmp_path: Path) -> None:
+    async with archived_node(str(tmp_path), OffloadSettings(manifest_history_ms=10**15), config=DROPPING) as node:
+        _, end = await archived_twice(node, tmp_path)
+        [archive] = node.offloader
+        assert archive.next_segment(node.clock.now_ms) is None, "nothing to do"
+        put_back(tmp_path, node, what)
+        for _ in range(3):
+            node.clock.now_ms += 60_000
+            await node.offloader.round()
+        assert isinstance(archive.stopped, ManifestWentBack)
+        with pytest.raises(ManifestWentBack, match="is stopped"):
+            await read(node, end - 1)
+
+
+async def test_looking_costs_a_request_in_two_minutes(tmp_path: Path) -> None:
+    async with archived_node(str(tmp_path), OffloadSettings(garbage_check_ms=10 * HOUR), config=DROPPING) as node:
+        await archived_twice(node, tmp_path)
+        node.store.counters = StoreCounters()
+        for _ in range(120):
+            node.clock.now_ms += 5_000
+            await node.offloader.round()
+        asked = node.store.counters
+        assert 4 <= asked.gets <= 6 and asked.lists == asked.heads == asked.puts == 0, "10 minutes"
 
 
 async def test_what_is_still_in_the_bucket_is_taken_up_again(tmp_path: Path) -> None:

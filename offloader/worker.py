@@ -127,8 +127,12 @@ def main() -> None:
         job = receive()
         store.counters = StoreCounters()
         data = pickle.dumps((_result(store, job, start.scratch), store.counters))
-        results.write(_LENGTH.pack(len(data)) + data)
-        results.flush()
+        try:
+            results.write(_LENGTH.pack(len(data)) + data)
+            results.flush()
+        except BrokenPipeError:
+            # The broker is gone. At the end Python would try again to write what is left, and complain.
+            os._exit(0)
 
 
 def _result(store: Any, job: ArchiveJob, scratch: str) -> Segment | TierlogError:

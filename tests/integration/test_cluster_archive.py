@@ -8,6 +8,7 @@ holds, and a new replica begins where it ends.
 
 import asyncio
 import base64
+import random
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import uvloop
 
 from hot_tier.ids import NodeId, PartitionId, TopicPartition
 from hot_tier.log.partition_log import PartitionLog
-from tests.support.harms import HARMS
+from tests.damage.harms import Target, do
 from tests.support.members import Member, Members, members
 from tests.support.waiting import until
 
@@ -216,8 +217,8 @@ async def test_a_segment_that_is_damaged_at_the_leader_is_mended_and_archived_wh
         leading = log_of(leader(cluster))
         assert leading is not None
         harmed = leading.sealed_segments()[1:4]
-        for info, name in zip(harmed, ("base offset bit 2", "cut between batches", "removed"), strict=True):
-            HARMS[name](Path(info.path), Path(info.path))
+        for info, name in zip(harmed, ("head bit 61", "cut at a batch", "removed"), strict=True):
+            assert do(name, Target(Path(info.path), random.Random(1)))
         await cluster[1].call("PATCH", f"/api/v1/topics/{TOPIC}", json={"config": {"remote.storage.enable": "true"}})
         await settled(cluster)
         shown = await archived(cluster)

@@ -27,6 +27,7 @@ from hot_tier.cluster.quotas import QuotaAdmin
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.store import Compare, Delete, Put
+from hot_tier.cluster.vouching import disown
 from hot_tier.ids import LeaderEpoch, NodeId, PartitionId, TopicPartition
 from hot_tier.log.manager import LogManager
 from hot_tier.log.settings import LogSettings
@@ -117,6 +118,10 @@ class Members:
         logs = LogManager(directory, log_settings, now_ms)
         await logs.open()
         stack.push_async_callback(logs.close)
+        doubts = logs.disk.doubts
+        known = doubts.cut | doubts.damaged
+        elsewhere = await disown(self.store, image, node_id, known, doubts.emptied)
+        doubts.settle(known - (elsewhere & doubts.damaged))
         suspected: list[int] = []
 
         def epoch() -> int:

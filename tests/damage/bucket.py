@@ -1,0 +1,145 @@
+"""One object of the bucket is harmed. Readers, a restore and the broker's own upkeep then work on it.
+
+Whatever the broker did meanwhile, no record is lost: once the object is whole again, all of them are there.
+"""
+
+import random
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cold_tier.cache import ColdReadSettings
+from cold_tier.objects.open import StoreSettings
+from cold_tier.reader import ColdReader
+from gateway.fetch.reader import Archive, Isolation, Reader
+from hot_tier.errors import TierlogError
+from hot_tier.log.settings import LogSettings
+from offloader.settings import OffloadSettings
+from tests.damage.harms import Target, do
+from tests.damage.model import Model, Wrong
+from tests.damage.source import as_sent
+from tests.damage.table import KILL, LIVE, Case
+from tests.offloader.harness import TOPIC, Archived, Clock, archived_node
+from tierlog.restore import restore_offline
+from tierlog.settings import Settings
+
+SETTINGS = OffloadSettings(orphan_age_ms=0, delete_grace_ms=0, garbage_check_ms=0)
+DROPPING = {"retention.ms": "-1", "local.retention.ms": "1"}
+HOUR_MS = 3_600_000
+
+
+@dataclass
+class Template:
+    """A broker's directory and its bucket, most records in the bucket alone."""
+
+    folder: tempfile.TemporaryDirectory[str]
+    model: Model
+    now_ms: int
+
+
+_templates: list[Template] = []
+
+
+async def _template() -> Template:
+    if not _templates:
+        folder = tempfile.TemporaryDirectory()
+        clock = Clock()
+        # Later than every object's time: upkeep finds all of them old enough to go, if it takes them for garbage.
+        clock.now_ms = 4_000_000_000_000
+        async with archived_node(folder.name, SETTINGS, DROPPING, clock=clock) as node:
+            for _ in range(3):
+                await node.produce(40)
+                await node.settle()
+                clock.now_ms += HOUR_MS
+            await node.offloader.round()
+            assert node.partition.log.local_log_start_offset > 60
+            _templates.append(Template(folder, as_sent(node), clock.now_ms))
+    return _templates[0]
+
+
+def target(case: Case, bucket: Path) -> Target:
+    chance = random.Random(case.seed)
+    objects = sorted(bucket.rglob(f"*{case.file}"))
+    # Old manifests matter to nobody, so that half of the time it is the newest, which is the first by name.
+    victim = objects[0] if case.file == ".manifest" and chance.random() < 0.5 else chance.choice(objects)
+    others = [each for each in objects if each != victim] or [victim]
+    # Manifests are named from the newest to the oldest, everything else by its first offset.
+    return Target(victim, chance, others, others[-1] if case.file == ".manifest" else others[0])
+
+
+@asynccontextmanager
+async def reading(folder: Path, now_ms: int) -> AsyncIterator[Archived]:
+    clock = Clock()
+    clock.now_ms = now_ms
+    async with archived_node(str(folder), SETTINGS, DROPPING, clock=clock) as node:
+        cold = ColdReader(node.store, ColdReadSettings(memory_bytes=2000), f"{folder}/cache")
+        node.running.node.reader = Reader(Archive(node.catalog, cold))
+        try:
+            yield node
+        finally:
+            await cold.close()
+
+
+async def check_reads(node: Archived, model: Model, end: int, *, whole: bool = False) -> int:
+    async def fetch(offset: int) -> bytes | bytearray | memoryview:
+        reader = node.running.node.reader
+        return (await reader.read(node.partition, offset, 600, Isolation.READ_COMMITTED)).records
+
+    return await model.check(fetch, end, starts=range(0, end, 7), whole=whole)
+
+
+async def check_restore(folder: Path, model: Model, now_ms: int) -> None:
+    """A new node from the bucket alone: all that was archived, up to some offset, or an error."""
+    second = folder / "second"
+    shutil.copytree(folder / "bucket", second / "bucket")
+    store = StoreSettings(bucket=f"file://{second}/bucket")
+    settings = Settings(log=LogSettings(data_dir=str(second / "node"), min_free_bytes=0), store=store)
+    try:
+        restored = [topic async for topic in restore_offline(settings, (TOPIC,), {})]
+    except TierlogError:
+        return
+    if not restored:
+        raise Wrong("nothing was restored, without an error")
+    async with reading(second, now_ms) as node:
+        await node.offloader.round()
+        await check_reads(node, model, node.partition.high_watermark)
+
+
+async def run(case: Case, folder: Path) -> str:
+    template = await _template()
+    model, now_ms = template.model, template.now_ms
+    end = len(model.records)
+    shutil.copytree(template.folder.name, folder)
+    bucket = folder / "bucket"
+    whole: dict[Path, bytes] = {}
+
+    def harm() -> bool:
+        whole.update({path: path.read_bytes() for path in bucket.rglob(f"*{case.file}")})
+        return do(case.harm, target(case, bucket))
+
+    errors = 0
+    if case.moment == KILL:
+        (folder / "node" / "clean-shutdown").unlink()
+    if case.moment != LIVE and not harm():
+        return "nothing changed"
+    async with reading(folder, now_ms) as node:
+        if case.moment == LIVE:
+            await node.offloader.round()
+            await check_reads(node, model, 30, whole=True)
+            if not harm():
+                return "nothing changed"
+        for _ in range(2):
+            node.clock.now_ms += HOUR_MS
+            await node.offloader.round()
+            await node.offloader.collect_garbage()
+            errors += await check_reads(node, model, end)
+    await check_restore(folder, model, now_ms)
+    for path, content in whole.items():
+        path.write_bytes(content)
+    async with reading(folder, now_ms) as node:
+        await node.offloader.round()
+        await check_reads(node, model, end, whole=True)
+    return "errors" if errors else "right"

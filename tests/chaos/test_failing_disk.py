@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -108,6 +109,40 @@ def test_a_full_disk_refuses_writes_loses_nothing_and_recovers(make_broker, smal
     broker.start()
     stored = read(broker.bootstrap, "full", 0, max(acknowledged) + 1).records
     assert all(stored.get(offset) == value for offset, value in acknowledged.items())
+
+
+@pytest.fixture
+def lasting_disk(tmp_path: Path) -> Iterator[Path]:
+    """An ext4 file system of 64 MB. Unlike a tmpfs it can turn read-only while files are open for writing."""
+    image, mount = tmp_path / "disk", tmp_path / "mounted"
+    mount.mkdir()
+    image.touch()
+    os.truncate(image, 64 << 20)
+    for command in (["mkfs.ext4", "-q", str(image)], ["mount", "-o", "loop", str(image), str(mount)]):
+        if shutil.which(command[0]) is None:
+            pytest.skip(f"no {command[0]} here")
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode != 0:
+            pytest.skip(f"cannot make and mount a file system in a file: {done.stderr.strip()}")
+    yield mount
+    subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def test_a_disk_that_turns_read_only_is_told_and_nothing_is_acknowledged(make_broker, lasting_disk, tmp_path):
+    broker = make_broker(data_dir=lasting_disk / "data", settings={"TIERLOG_LOG__MIN_FREE_BYTES": "0"})
+    make_topic(broker.bootstrap, "kept", 1)
+    assert [sent.offset for sent in send(broker.bootstrap, "kept", [b"before"] * 3)] == [0, 1, 2]
+
+    # What the kernel does by itself after an error of the disk.
+    subprocess.run(["mount", "-o", "remount,abort", str(lasting_disk)], check=True)
+    assert [sent.error for sent in send(broker.bootstrap, "kept", [b"during"] * 3)] == [STORAGE_ERROR] * 3
+    assert list(read(broker.bootstrap, "kept", 0, 3).records.values()) == [b"before"] * 3, "reads go on"
+    metrics, ready = (
+        urlopen(f"http://{broker.host}:{broker.http_port}/{path}").read() for path in ("metrics", "readyz")
+    )
+    assert b"tierlog_log_failed 1.0" in metrics
+    assert b"a log takes no writes" in ready and b"Read-only file system" in ready
+    assert "log failed" in broker.log_path.read_text()
 
 
 def sealed_segments(broker: TierlogServer, topic: str) -> list[Path]:

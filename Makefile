@@ -43,7 +43,9 @@ check: lint ## the inner loop: lint, types and the tests that start no process (
 
 test: lint kafka-jars test-tools ## lint, types and every test that is not slow (about 12 minutes on two cores)
 	@$(SAY) 'tests, three at a time'
-	@$(PYTEST) -n 3 -m 'not slow and not serial'
+	@$(PYTEST) -n 3 -m 'not slow and not java and not serial'
+	@$(SAY) 'tests with Spark and with Apache Kafka'"'"'s own tools'
+	@$(PYTEST) -n 2 -m 'not slow and java and not serial'
 	@$(SAY) 'tests that want the machine to themselves'
 	@$(BIN)/pytest -q -m 'not slow and serial'
 

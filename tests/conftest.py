@@ -70,23 +70,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1))
         if item.nodeid.startswith(WITH_REAL_PROCESSES + NEVER_TRIED_AGAIN) or starts_processes(item):
             item.add_marker(pytest.mark.process)
-    places = long_files_first(items)
-    items.sort(key=lambda item: places[item.path])
-
-
-def long_files_first(items: list[pytest.Item]) -> dict[Path, float]:
-    """Workers that begin together end together if short files are left for the end. Those with Java are spread among
-    the others that start processes: one worker waits for a JVM while another computes."""
-    long_kinds = ("java", "process")
-    files: dict[Path, int] = {}
-    for item in items:
-        kind = next((n for n, name in enumerate(long_kinds) if item.get_closest_marker(name)), len(long_kinds))
-        files[item.path] = min(kind, files.get(item.path, kind))
-    places = {}
-    for kind in set(files.values()):
-        alike = [path for path, its_kind in files.items() if its_kind == kind]
-        places |= {path: number / len(alike) + (kind == len(long_kinds)) for number, path in enumerate(alike)}
-    return places
+    # Workers that begin together end together if the short files are left for the end.
+    long_files = {item.path for item in items if item.get_closest_marker("process")}
+    items.sort(key=lambda item: item.path not in long_files)
 
 
 def starts_processes(item: pytest.Item) -> bool:

@@ -37,11 +37,11 @@ demo-cluster: $(INSTALLED) etcd ## three brokers: kill -9 of a leader under load
 PYTEST := $(BIN)/pytest -q --dist loadfile --no-loadscope-reorder
 UNIT := $(addprefix tests/,hot_tier cold_tier offloader gateway)
 
-check: lint ## the inner loop: lint, types and the tests that start no process (under two minutes)
+check: lint ## the inner loop: lint, types and the tests that start no process
 	@$(SAY) 'unit tests'
 	@$(PYTEST) -n 2 $(UNIT) -m 'not slow and not java and not serial and not process'
 
-test: lint kafka-jars test-tools ## lint, types and every test that is not slow (about 12 minutes on two cores)
+test: lint kafka-jars test-tools ## lint, types and every test that is not slow
 	@$(SAY) 'tests, three at a time'
 	@$(PYTEST) -n 3 -m 'not slow and not java and not serial'
 	@$(SAY) 'tests with Spark and with Apache Kafka'"'"'s own tools'

@@ -1,10 +1,10 @@
-"""How the outside reaches us. Each line imports only from lines below it (import-linter checks it).
+"""How the outside reaches us. Each line imports only from lines below it, and import-linter checks it.
 
 `http`              the HTTP API, metrics, health
 `kafka`             the Kafka wire protocol
 `delivery`          deliveries that fail, and dead letters
 `record_stream`     the records of a partition as Python values
-`node`              one broker's parts as the handlers see them
+`node`              one broker's parts as the handlers see them; it still holds sessions of `kafka`, the one exception
 `coordinators`      consumer groups
 `fetch`             one read over all tiers
 `quotas`            who is slowed down, and by how much

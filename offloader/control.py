@@ -1,7 +1,7 @@
 """The archive of a running node for those who look after it: status, verification, garbage, restore, figures.
 
-What the gateway's archive routes act on (`gateway.archive.ArchiveControl`). Each call acts on the node's own bucket;
-the same tools on a bucket alone are `tierlog.cli.archive`'s.
+The gateway's archive routes act on it (`gateway.archive_control.ArchiveControl`). Each call acts on the node's own
+bucket; `tierlog.cli.archive` has the same tools for a bucket alone.
 """
 
 import asyncio

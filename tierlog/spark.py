@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _SameModules(MetaPathFinder, Loader):
-    """Finds `tierlog.spark.x` as what `spark.x` is."""
+    """Finds `tierlog.spark.plan` as the module `spark.plan`, and all others alike."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -287,7 +287,7 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
             409, "group-subscribed", "A member of the group reads this topic", "Stop the group's consumers first."
         ),
         groups.RebalanceInProgress: Kind(503, "rebalance-in-progress", "The group is rebalancing", RETRY),
-        groups.GroupError: Kind(
+        groups.CoordinatorError: Kind(
             409,
             "group-refused",
             "The consumer group refuses this",

@@ -123,7 +123,7 @@ async def test_nothing_more_is_lost_and_everybody_is_told(what: str, running: bo
 @pytest.mark.parametrize("what", HARM)
 async def test_a_leader_without_work_notices_within_two_minutes(what: str, tmp_path: Path) -> None:
     async with archived_node(str(tmp_path), OffloadSettings(manifest_history_ms=10**15), config=DROPPING) as node:
-        _, end = await archived_twice(node, tmp_path)
+        await archived_twice(node, tmp_path)
         [archive] = node.offloader
         assert archive.next_segment(node.clock.now_ms) is None, "nothing to do"
         put_back(tmp_path, node, what)
@@ -131,8 +131,6 @@ async def test_a_leader_without_work_notices_within_two_minutes(what: str, tmp_p
             node.clock.now_ms += 60_000
             await node.offloader.round()
         assert isinstance(archive.stopped, ManifestWentBack)
-        with pytest.raises(ManifestWentBack, match="is stopped"):
-            await read(node, end - 1)
 
 
 async def test_looking_costs_a_request_in_two_minutes(tmp_path: Path) -> None:

@@ -68,6 +68,12 @@ class Messages(NamedTuple):
     """As the messages say."""
 
 
+def let_go(records: list[NewRecord]) -> None:
+    """One by one: to clear a list of 600,000 headers keeps the interpreter from all others until it is done."""
+    while records:
+        records.pop()
+
+
 class _Piece(NamedTuple):
     start: int
     end: int
@@ -105,7 +111,7 @@ class Batch:
                     partitions.append(message.partition)
         except Problem:
             # The traceback would keep them, and whoever lets go of it, the loop, would free them one by one.
-            records.clear()
+            let_go(records)
             raise
         return Messages(records, partitions)
 

@@ -15,7 +15,7 @@ from gateway.http.api import Api
 from gateway.http.batch_forwarding import forward_batch
 from gateway.http.budget import Lease
 from gateway.http.forwarding import relay
-from gateway.http.message_batch import Batch
+from gateway.http.message_batch import Batch, let_go
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, RawBody
 from gateway.http.parameters import CLIENT_ID, INT32_MAX, TOPIC, Parameter, integer_schema, whole_number
 from gateway.http.partitioner import partition_for_key
@@ -156,7 +156,7 @@ def _results(
     for run in runs:
         for index, outcome in zip(run.indexes, run.outcomes(records), strict=True):
             outcomes[index] = outcome
-    records.clear()
+    let_go(records)
     refused = [outcome for outcome in outcomes if isinstance(outcome, TierlogError | Problem)]
     if len(refused) == len(outcomes):
         raise refused[0].with_traceback(None)

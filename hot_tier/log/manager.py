@@ -38,6 +38,7 @@ from hot_tier.log.stored_log import recovery_point
 _log = structlog.get_logger()
 
 _LOGS_PER_STEP = 100
+_STEP_S = 0.005
 
 T = TypeVar("T")
 
@@ -253,22 +254,32 @@ class LogManager:
 
     # Upkeep
 
-    def tick(self, now_ms: int, logs: list[PartitionLog] | None = None) -> None:
-        """Rolls by age, applies retention, forgets idle producers, syncs what flush.ms asks for."""
-        for log in self if logs is None else logs:
-            if log.failure is not None:
-                continue
-            try:
-                log.maybe_roll(now_ms)
-                if not log.config.remote_storage_enable:
-                    log.apply_retention(now_ms)
-                log.producers.expire(now_ms, self.settings.producer_id_expiration_ms)
-                if log.flush_overdue(now_ms):
-                    self.flusher.request(log)
-            except (StorageFailure, OSError) as error:
-                _log.error("upkeep failed", partition=str(log.tp), error=str(error))
-        for path in self.disk.take_doomed(now_ms):
+    async def keep_all(self) -> None:
+        """Rolls by age, applies retention, forgets idle producers, syncs what flush.ms asks for.
+
+        A log that retention shortens is synced, which takes milliseconds: others run in between.
+        """
+        began_s = time.perf_counter()
+        for log in list(self):
+            self._keep(log, self._clock())
+            if time.perf_counter() - began_s >= _STEP_S:
+                await asyncio.sleep(0)
+                began_s = time.perf_counter()
+        for path in self.disk.take_doomed(self._clock()):
             self._workers.submit(remove, path)
+
+    def _keep(self, log: PartitionLog, now_ms: int) -> None:
+        if log.failure is not None:
+            return
+        try:
+            log.maybe_roll(now_ms)
+            if not log.config.remote_storage_enable:
+                log.apply_retention(now_ms)
+            log.producers.expire(now_ms, self.settings.producer_id_expiration_ms)
+            if log.flush_overdue(now_ms):
+                self.flusher.request(log)
+        except (StorageFailure, OSError) as error:
+            _log.error("upkeep failed", partition=str(log.tp), error=str(error))
 
     async def _keep_up(self) -> None:
         loop = asyncio.get_running_loop()
@@ -288,10 +299,7 @@ class LogManager:
                     await loop.run_in_executor(self._workers, self.disk.recovery_points.sync)
                 if now_ms >= next_tick:
                     next_tick = now_ms + settings.retention_check_ms
-                    logs = list(self)
-                    for at in range(0, len(logs), _LOGS_PER_STEP):
-                        self.tick(self._clock(), logs[at : at + _LOGS_PER_STEP])
-                        await asyncio.sleep(0)
+                    await self.keep_all()
             except Exception:
                 # Upkeep that stops for good fills the disk.
                 _log.exception("upkeep failed")

@@ -285,10 +285,31 @@ async def test_a_clean_stop_leaves_no_deleted_files(tmp_path: Path) -> None:
         append(log, batch(b"x" * 900))
     manager.flusher.request(log)
     await manager.flusher.drain()
-    manager.tick(NOW)
+    await manager.keep_all()
     assert len(list(Path(log.directory).glob("*.deleted"))) == 4
     await manager.close()
     assert not list(Path(log.directory).glob("*.deleted"))
+
+
+async def test_others_run_between_the_logs_that_retention_shortens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = await opened(tmp_path)
+    logs = [manager.log("orders", TOPIC_ID, number, TopicConfig()) for number in range(20)]
+    monkeypatch.setattr(PartitionLog, "apply_retention", lambda *_: time.sleep(0.006))
+    rounds = 0
+
+    async def others() -> None:
+        nonlocal rounds
+        while True:
+            await asyncio.sleep(0)
+            rounds += 1
+
+    running = asyncio.create_task(others())
+    await manager.keep_all()
+    running.cancel()
+    assert rounds >= len(logs) - 1
+    await manager.close()
 
 
 async def test_a_partition_that_comes_back_is_not_measured_by_its_last_life(

@@ -54,9 +54,11 @@ class Installed:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Nothing of ours but the wheel: no setting, no search path, no way back to the repository."""
+        """Nothing of ours but the wheel: no setting, no search path, no way back to the repository. Kernels are kept
+        beside the programs, as in the image."""
         ours = ("TIERLOG_", "PYTHONPATH", "PYSPARK_", "SPARK_")
-        return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        others = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        return others | {"NUMBA_CACHE_DIR": str(self.bin.with_name("kernels"))}
 
     def run(self, program: str, *arguments: str, stdin: str = "", timeout: float = 120) -> str:
         done = subprocess.run(

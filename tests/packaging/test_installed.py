@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,17 +28,16 @@ class Served:
     bucket: Path
 
 
-@pytest.fixture(scope="module")
-def served(installed: Installed) -> Iterator[Served]:
-    """`tierlog serve` in the user's project. The first start of an installation compiles the kernels."""
-    for name in THEIRS:
-        (installed.project / name).mkdir()
-        (installed.project / name / "__init__.py").write_text(f"WHOSE = 'theirs'\nNAME = {name!r}\n")
-    bucket = installed.project / "bucket"
-    bucket.mkdir()
-    command = [installed.bin / "tierlog", "serve", "--data-dir", "data", "--bucket", bucket.as_uri()]
+READ_ONLY = ("unshare", "--mount", "--map-root-user", "sh", "-c")
+"""Then a script. What it mounts is seen by its own processes alone."""
+
+
+@contextmanager
+def serving(installed: Installed, data: str, *flags: str, within: Sequence[str] = ()) -> Iterator[tuple[str, Path]]:
+    """The URL of a broker in the user's project, and what it writes to standard error. It has to stop on SIGTERM."""
+    command = [*within, installed.bin / "tierlog", "serve", "--data-dir", data, *flags]
     command += ["--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--set", "archive.check_ms=100"]
-    log = installed.project / "serve.log"
+    log = installed.project / f"{data}.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
             command, cwd=installed.project, env=installed.environment, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -46,13 +46,25 @@ def served(installed: Installed) -> Iterator[Served]:
         assert process.stdout is not None
         ready = process.stdout.readline()
         assert ready.startswith("tierlog ready"), log.read_text()
-        url = "http://" + dict(word.split("=", 1) for word in ready.split()[2:])["http"]
-        yield Served(url, bucket)
+        yield "http://" + dict(word.split("=", 1) for word in ready.split()[2:])["http"], log
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, log.read_text()
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture(scope="module")
+def served(installed: Installed) -> Iterator[Served]:
+    """The first start of an installation: it compiles the kernels."""
+    for name in THEIRS:
+        (installed.project / name).mkdir()
+        (installed.project / name / "__init__.py").write_text(f"WHOSE = 'theirs'\nNAME = {name!r}\n")
+    bucket = installed.project / "bucket"
+    bucket.mkdir()
+    with serving(installed, "data", "--bucket", bucket.as_uri()) as (url, log):
+        assert "compiling kernels" in log.read_text()
+        yield Served(url, bucket)
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +105,20 @@ def test_the_health_check_of_the_image_is_true(installed: Installed, served: Ser
         command = [installed.bin / program, *arguments]
         done = subprocess.run(command, env=environment, timeout=60, capture_output=True, check=False)
         assert done.returncode == code, done.stderr
+
+
+@pytest.mark.usefixtures("served")
+def test_a_read_only_root_is_enough(installed: Installed) -> None:
+    """As in the image: kernels were compiled before, and only the data directory can be written."""
+    if shutil.which("unshare") is None or subprocess.run([*READ_ONLY, "true"], check=False).returncode:
+        pytest.skip("no mounts of a test's own here")
+    (installed.project / "image").mkdir()
+    script = 'mount --bind "$0" "$0" && mount -o remount,bind,ro / && ! touch /tmp/x 2>/dev/null && exec "$@"'
+    within = (*READ_ONLY, script, str(installed.project / "image"))
+    with serving(installed, "image", within=within) as (url, log):
+        urllib.request.urlopen(f"{url}/readyz", timeout=30).close()
+        assert "compiling kernels" not in log.read_text()
+    assert list((installed.project / "image" / "kernels").rglob("*.nbi"))
 
 
 def test_their_packages_and_ours_live_side_by_side(installed: Installed, served: Served) -> None:

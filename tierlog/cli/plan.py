@@ -21,7 +21,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kmg]?)B?", re.IGNORECASE)
 
 
 def register(app: typer.Typer) -> None:
-    app.command("plan", help="Show how many brokers a load takes and what they cost, beside Apache Kafka.")(plan)
+    app.command("plan", help="Show the brokers that a load takes, and what they cost.")(plan)
 
 
 def plan(

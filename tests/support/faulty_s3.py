@@ -5,7 +5,7 @@ It runs on a loop in a thread of its own. Requests pass with their Host header, 
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -58,6 +58,8 @@ class FaultyS3:
     """Requests that a fault befell."""
     requests: list[tuple[str, str]] = field(default_factory=list)
     """Every request: method and path."""
+    seen: Callable[[web.Request, bytes], None] = lambda request, body: None
+    """Told of every request that is passed on, with its body."""
     _matched: dict[Fault, int] = field(default_factory=dict)
 
     def _fault(self, request: web.Request) -> Fault | None:
@@ -89,8 +91,10 @@ class FaultyS3:
             return _gone(request)
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
         url = URL(self.upstream + request.raw_path, encoded=True)
+        sent = await request.read()
+        self.seen(request, sent)
         async with self._session.request(
-            request.method, url, headers=headers, data=await request.read(), allow_redirects=False
+            request.method, url, headers=headers, data=sent, allow_redirects=False
         ) as answer:
             body = bytearray(await answer.read())
             if act is Act.LOSE_ANSWER:

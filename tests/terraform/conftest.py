@@ -51,7 +51,6 @@ provider "aws" {
   s3_use_path_style           = true
   skip_credentials_validation = true
   skip_metadata_api_check     = true
-  skip_requesting_account_id  = true
   max_retries                 = 2
 }
 """

@@ -15,6 +15,19 @@ locals {
     }
   }
 
+  # A reader that looks for rows which no manifest names begins at the top. Where that is the top of the bucket, S3 is asked
+  # without a prefix, and no condition could hold.
+  list_from_the_top = {
+    Sid      = "List"
+    Effect   = "Allow"
+    Action   = ["s3:ListBucket"]
+    Resource = [local.arn]
+    Condition = {
+      for operator, values in { StringLike = { "s3:prefix" = concat([local.folder], local.list.Condition.StringLike["s3:prefix"]) } } :
+      operator => values if local.folder != ""
+    }
+  }
+
   statements = {
     writer = [
       local.list,
@@ -54,7 +67,7 @@ locals {
       },
     ]
     reader = [
-      local.list,
+      { for name, value in local.list_from_the_top : name => value if name != "Condition" || local.folder != "" },
       {
         Sid      = "Read"
         Effect   = "Allow"

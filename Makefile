@@ -22,7 +22,7 @@ APT = $(AS_ROOT); command -v apt-get >/dev/null && $$root true 2>/dev/null \
 	  || { $$root apt-get update -qq >/dev/null 2>&1 \
 	    && $$root apt-get install -y -qq --no-install-recommends $(1) >/dev/null 2>&1; }; }
 
-.PHONY: help demo demo-cluster check test test-all bench lint format venv kafka-jars test-tools etcd settings-page rooms constraints clean
+.PHONY: help demo demo-cluster check test test-all bench lint format venv kafka-jars test-tools etcd settings-page rooms checkov constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -131,6 +131,11 @@ settings-page: $(INSTALLED) ## writes docs/SETTINGS.md again after a change of s
 # After rooms or their imports have changed: the drawing in docs/ARCHITECTURE.md is generated, a test checks that it is current.
 rooms: $(INSTALLED) ## draws the rooms in docs/ARCHITECTURE.md again after imports have changed
 	@$(BIN)/python -m tests.docs.rooms --write
+
+# For tests/terraform: its pins do not fit ours, so it has a virtual environment of its own.
+checkov: ## a checker of Terraform files, for tests/terraform
+	@python3 -m venv .cache/checkov
+	@.cache/checkov/bin/pip --disable-pip-version-check --quiet install checkov==3.3.30
 
 constraints: ## pins the newest versions of all dependencies
 	@rm -rf .cache/constraints && python3 -m venv .cache/constraints

@@ -140,10 +140,14 @@ def one_device(disks: Sequence[str]) -> str:
 
 
 def filesystem(device: str) -> str:
-    """What is on it; empty if nothing is. Anything but a plain yes or no ends the start."""
-    found = subprocess.run(
-        ["blkid", "--probe", "--output", "value", "--match-tag", "TYPE", device], capture_output=True
-    )
+    """What is on it; empty if nothing is. A device that cannot be read ends the start: blkid would call it blank."""
+    try:
+        with open(device, "rb") as disk:
+            disk.read(1 << 20)
+    except OSError as error:
+        raise SystemExit(f"{device} cannot be read, so nobody can say what is on it: {error}") from None
+    command = ["blkid", "--probe", "--output", "value", "--match-tag", "TYPE", device]
+    found = subprocess.run(command, capture_output=True)
     if found.returncode not in (0, 2):
         raise SystemExit(f"blkid cannot say what is on {device}: {found.stderr.decode()}")
     return found.stdout.decode().strip()

@@ -14,7 +14,7 @@ cd "$folder"
 
 # issue NAME USAGE SUBJECT_ALTERNATIVES
 issue() {
-  openssl req -newkey rsa:3072 -nodes -keyout "$1-key.pem" -subj "/CN=tierlog-etcd-$1" -out "$1.csr" 2>/dev/null
+  openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout "$1-key.pem" -subj "/CN=tierlog-etcd-$1" -out "$1.csr" 2>/dev/null
   { echo "basicConstraints=CA:FALSE"; echo "extendedKeyUsage=$2"; [ -z "$3" ] || echo "subjectAltName=$3"; } >"$1.ext"
   openssl x509 -req -in "$1.csr" -CA ca.pem -CAkey ca-key.pem -CAcreateserial -days 825 -sha256 -extfile "$1.ext" \
     -out "$1-cert.pem" 2>/dev/null
@@ -26,7 +26,7 @@ put() {
   aws ssm put-parameter --type SecureString --overwrite --name "$path/$1" --value "file://$2" >/dev/null
 }
 
-[ -e ca-key.pem ] || openssl req -x509 -newkey rsa:3072 -nodes -keyout ca-key.pem -out ca.pem -days 3650 -sha256 \
+[ -e ca-key.pem ] || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca-key.pem -out ca.pem -days 3650 -sha256 \
   -subj "/CN=tierlog-etcd" -addext "basicConstraints=critical,CA:TRUE" -addext "keyUsage=critical,keyCertSign,cRLSign" 2>/dev/null
 # Members are clients of each other.
 names=

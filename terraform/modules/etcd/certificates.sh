@@ -11,10 +11,11 @@ folder=$1 path=$2
 shift 2
 mkdir -p "$folder"
 cd "$folder"
+key="-newkey ec -pkeyopt ec_paramgen_curve:prime256v1"
 
 # issue NAME USAGE SUBJECT_ALTERNATIVES
 issue() {
-  openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout "$1-key.pem" -subj "/CN=tierlog-etcd-$1" -out "$1.csr" 2>/dev/null
+  openssl req $key -nodes -keyout "$1-key.pem" -subj "/CN=tierlog-etcd-$1" -out "$1.csr" 2>/dev/null
   { echo "basicConstraints=CA:FALSE"; echo "extendedKeyUsage=$2"; [ -z "$3" ] || echo "subjectAltName=$3"; } >"$1.ext"
   openssl x509 -req -in "$1.csr" -CA ca.pem -CAkey ca-key.pem -CAcreateserial -days 825 -sha256 -extfile "$1.ext" \
     -out "$1-cert.pem" 2>/dev/null
@@ -26,8 +27,8 @@ put() {
   aws ssm put-parameter --type SecureString --overwrite --name "$path/$1" --value "file://$2" >/dev/null
 }
 
-[ -e ca-key.pem ] || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca-key.pem -out ca.pem -days 3650 -sha256 \
-  -subj "/CN=tierlog-etcd" -addext "basicConstraints=critical,CA:TRUE" -addext "keyUsage=critical,keyCertSign,cRLSign" 2>/dev/null
+[ -e ca-key.pem ] || openssl req -x509 $key -nodes -keyout ca-key.pem -out ca.pem -days 3650 -sha256 -subj "/CN=tierlog-etcd" \
+  -addext "basicConstraints=critical,CA:TRUE" -addext "keyUsage=critical,keyCertSign,cRLSign" 2>/dev/null
 # Members are clients of each other.
 names=
 for name in "$@"; do names="$names,DNS:$name"; done

@@ -120,7 +120,6 @@ def test_the_manifests_fit_each_other() -> None:
         assert found["PodDisruptionBudget", each["metadata"]["name"]]["spec"]["selector"]["matchLabels"] == labels
         (container,) = pod["spec"]["containers"]
         assert container["securityContext"]["readOnlyRootFilesystem"] and pod["spec"]["securityContext"]["runAsNonRoot"]
-        assert pod["spec"]["enableServiceLinks"] is False, "TIERLOG_PORT would look like a setting"
         ports = {port["name"] for port in container["ports"]}
         assert {port["targetPort"] for port in service["ports"]} <= ports
         mounted = {mount["name"] for mount in container["volumeMounts"]}

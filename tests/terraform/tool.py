@@ -139,20 +139,21 @@ class Terraform:
         return plan
 
     def refusals(self, folder: str, values: Mapping[str, Any]) -> list[str]:
-        """What a plan with these values is refused with."""
+        """What the rules of the variables say to these values."""
         self.write_values(folder, values)
         self.init(folder)
         lines = self.run(folder, "plan", "-input=false", "-json", "-refresh=false", codes=(1,)).splitlines()
         found = [json.loads(line).get("diagnostic") for line in lines if line.startswith("{")]
-        return [" ".join(each["detail"].split()) for each in found if each and each["severity"] == "error"]
+        said = [" ".join(each["detail"].split()) for each in found if each and each["severity"] == "error"]
+        return [each for each in said if "This was checked by the validation rule" in each]
 
     def write_values(self, folder: str, values: Mapping[str, Any]) -> None:
         (self.tree / folder / "values.auto.tfvars.json").write_text(json.dumps(values))
 
 
 def resources(plan: Mapping[str, Any], module: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
-    """Every planned resource: address, type, values."""
+    """Every resource that is to be made: address, type, values."""
     module = plan["planned_values"]["root_module"] if module is None else module
-    yield from module.get("resources", [])
+    yield from (each for each in module.get("resources", []) if each["mode"] == "managed")
     for child in module.get("child_modules", []):
         yield from resources(plan, child)

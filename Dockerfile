@@ -1,4 +1,5 @@
-# A broker: `docker build -t tierlog .`, then `docker run -p 9092:9092 -p 8080:8080 -v tierlog:/var/lib/tierlog tierlog`.
+# A broker: `docker build -t tierlog .`, then `docker run -p 9092:9092 -p 8080:8080 -v tierlog:/var/lib/tierlog
+# -e TIERLOG_KAFKA__ADVERTISED_HOST=127.0.0.1 tierlog`.
 # It runs as a user without rights, and with `--read-only`: all it writes is in /var/lib/tierlog and /tmp.
 
 FROM python:3.11-slim-bookworm AS build

@@ -135,22 +135,31 @@ def one_device(disks: Sequence[str]) -> str:
         return disks[0]
     # After a restart of the machine the stripe is on the disks already.
     if not Path(STRIPE).exists() and subprocess.run(["mdadm", "--assemble", STRIPE, *disks]).returncode:
+        if held := {disk: found for disk in disks if (found := filesystem(disk))}:
+            told = ", ".join(f"{disk} ({found})" for disk, found in held.items())
+            raise SystemExit(
+                f"the disks cannot be put together, and these are not blank: {told}. They are left alone: see why with "
+                "mdadm --examine; if the other brokers have all records, empty the disks with wipefs --all"
+            )
         run("mdadm", "--create", STRIPE, "--run", "--level=0", f"--raid-devices={len(disks)}", *disks)
     return STRIPE
 
 
 def filesystem(device: str) -> str:
-    """What is on it; empty if nothing is. A device that cannot be read ends the start: blkid would call it blank."""
+    """What is on it: a filesystem, a member of a stripe, a table of partitions; empty if nothing is.
+
+    A device that cannot be read ends the start: blkid would call it blank.
+    """
     try:
         with open(device, "rb") as disk:
             disk.read(1 << 20)
     except OSError as error:
         raise SystemExit(f"{device} cannot be read, so nobody can say what is on it: {error}") from None
-    command = ["blkid", "--probe", "--output", "value", "--match-tag", "TYPE", device]
+    command = ["blkid", "--probe", "--output", "value", "--match-tag", "TYPE", "--match-tag", "PTTYPE", device]
     found = subprocess.run(command, capture_output=True)
     if found.returncode not in (0, 2):
         raise SystemExit(f"blkid cannot say what is on {device}: {found.stderr.decode()}")
-    return found.stdout.decode().strip()
+    return " ".join(found.stdout.decode().split())
 
 
 def mount_commands(device: str, held: str, target: str, user: str) -> list[list[str]]:
@@ -255,12 +264,13 @@ def metrics(config: Mapping[str, Any]) -> None:
 
 
 def summary(exposition: str) -> dict[str, float]:
-    samples: dict[str, list[float]] = {}
+    """A sum without samples is 0: a cluster that archives nothing has no stopped archive."""
+    samples: dict[str, list[float]] = {name: [] for name in METRICS}
     for line in exposition.splitlines():
         name = line.partition("{")[0].partition(" ")[0]
         if name in METRICS:
-            samples.setdefault(name, []).append(float(line.rpartition(" ")[2]))
-    return {name: METRICS[name][2](values) for name, values in samples.items()}
+            samples[name].append(float(line.rpartition(" ")[2]))
+    return {name: how(samples[name]) for name, (_, _, how) in METRICS.items() if samples[name] or how is sum}
 
 
 def backup(config: Mapping[str, Any]) -> None:

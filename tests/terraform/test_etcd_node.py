@@ -21,7 +21,8 @@ import json, pathlib, sys
 flags = dict(zip(sys.argv[3::1], sys.argv[4::1]))
 value = pathlib.Path(flags["--value"].removeprefix("file://")).read_text()
 pathlib.Path({folder!r}, flags["--name"].replace("/", "_")).write_text(value)
-assert sys.argv[1:3] == ["ssm", "put-parameter"] and flags["--type"] == "SecureString"
+assert sys.argv[1:3] == ["ssm", "put-parameter"]
+assert (flags["--type"], flags["--key-id"]) == ("SecureString", "alias/etcd")
 """
 
 
@@ -35,7 +36,8 @@ def stored(tmp_path: Path) -> Iterator[dict[str, Path]]:
     program = tmp_path / "bin" / "aws"
     program.write_text(AWS.format(python=sys.executable, folder=str(tmp_path / "stored")))
     program.chmod(0o700)
-    command = [str(SOURCE / "modules/etcd/certificates.sh"), str(tmp_path / "kept"), "/tierlog/etcd", *NAMES]
+    script = str(SOURCE / "modules/etcd/certificates.sh")
+    command = [script, "--key-id", "alias/etcd", str(tmp_path / "kept"), "/tierlog/etcd", *NAMES]
     environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     subprocess.run(command, env=environment, check=True, capture_output=True, timeout=60)
     yield {path.name.removeprefix("_tierlog_etcd_"): path for path in (tmp_path / "stored").iterdir()}

@@ -31,6 +31,6 @@ def test_without_program_or_mirror_it_is_said_which(monkeypatch: pytest.MonkeyPa
         assert "TIERLOG_TERRAFORM_MIRROR" in str(tool.unavailable())
         tool.unavailable.cache_clear()
         monkeypatch.setattr(tool, "binary", lambda: None)
-        assert tool.unavailable() == "neither terraform nor tofu is installed"
+        assert tool.unavailable() == "terraform is not installed"
     finally:
         tool.unavailable.cache_clear()

@@ -1,4 +1,4 @@
-"""Terraform (or OpenTofu) for tests: on a copy of `terraform/`, with providers from a mirror on this machine.
+"""Terraform for tests: on a copy of `terraform/`, with providers from a mirror on this machine.
 
 The network is never asked. The mirror is the first of: `TIERLOG_TERRAFORM_MIRROR`, what an existing CLI configuration
 names, the usual places. Where there is no program or no mirror, `unavailable()` says so: tests are skipped for that.
@@ -28,11 +28,13 @@ EXAMPLES = sorted(folder.name for folder in (SOURCE / "examples").iterdir())
 FOLDERS = [f"modules/{name}" for name in MODULES] + [f"examples/{name}" for name in EXAMPLES]
 
 PROVIDER = Path("registry.terraform.io", "hashicorp", "aws")
+# Where Terraform itself looks; images for builds often bring a mirror in a folder of the last two.
 USUAL_PLACES = (
     "~/.terraform.d/plugins",
     "~/.local/share/terraform/plugins",
     "/usr/local/share/terraform/plugins",
     "/usr/share/terraform/plugins",
+    "/usr/local/share/*",
     "/opt/*",
 )
 
@@ -51,7 +53,7 @@ class Failed(AssertionError):
 
 
 def binary() -> str | None:
-    return shutil.which("terraform") or shutil.which("tofu")
+    return shutil.which("terraform")
 
 
 def named_by_configuration(environment: Mapping[str, str]) -> list[str]:
@@ -73,7 +75,7 @@ def find_mirror(environment: Mapping[str, str]) -> Path | None:
 def unavailable() -> str | None:
     """Why nothing can be run here; None if it can."""
     if binary() is None:
-        return "neither terraform nor tofu is installed"
+        return "terraform is not installed"
     if find_mirror(os.environ) is None:
         return f"no provider mirror here: set TIERLOG_TERRAFORM_MIRROR to a folder that holds {PROVIDER}"
     return None

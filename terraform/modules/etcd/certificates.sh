@@ -3,9 +3,14 @@
 # into SSM's parameter store. Keys never reach Terraform's state. The authority's key stays in the folder: keep it safe,
 # the next certificates need it.
 #
-# usage: certificates.sh FOLDER PARAMETER_PATH DNS_NAME...
+# usage: certificates.sh [--key-id KMS_KEY] FOLDER PARAMETER_PATH DNS_NAME...
 set -eu
 umask 077
+key_id=
+if [ "${1:-}" = --key-id ] && [ $# -ge 2 ]; then
+  key_id=$2
+  shift 2
+fi
 [ $# -ge 3 ] || { sed -n 's/^# usage: /usage: /p' "$0" >&2; exit 2; }
 folder=$1 path=$2
 shift 2
@@ -24,7 +29,7 @@ issue() {
 
 # put NAME FILE
 put() {
-  aws ssm put-parameter --type SecureString --overwrite --name "$path/$1" --value "file://$2" >/dev/null
+  aws ssm put-parameter --type SecureString ${key_id:+--key-id "$key_id"} --overwrite --name "$path/$1" --value "file://$2" >/dev/null
 }
 
 [ -e ca-key.pem ] || openssl req -x509 $key -nodes -keyout ca-key.pem -out ca.pem -days 3650 -sha256 -subj "/CN=tierlog-etcd" \

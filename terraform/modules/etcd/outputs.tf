@@ -28,7 +28,7 @@ output "machine_policy" {
 
 output "certificate_command" {
   description = "Makes the certificates and puts them into SSM; run it once before the members start, and again before they expire."
-  value       = "${abspath(path.module)}/certificates.sh ./etcd-certificates ${var.certificate_path} ${join(" ", values(local.names))}"
+  value       = "${abspath(path.module)}/certificates.sh ${var.certificate_kms_key_arn == null ? "" : "--key-id ${var.certificate_kms_key_arn} "}./etcd-certificates ${var.certificate_path} ${join(" ", values(local.names))}"
 }
 
 output "commands" {

@@ -41,7 +41,7 @@ def write_log_start(offset: int, local: int, gaps_below: int) -> bytes:
 
 
 def read_log_start(content: bytes) -> LogStart:
-    first, second, third, *_ = *(read_sealed_text(names.LOG_START, content) or ()), "", "", ""
+    first, second, third, *_ = *(read_sealed_text(names.LOG_START, content) or []), "", "", ""
     offset = _number(first)
     if offset is None:
         return LogStart(0, None, ANYWHERE)

@@ -5,10 +5,11 @@
     dense | gaps below <offset>               lines that 0.1.0 did not write
 
 A log whose first segment starts later than this file says has lost a file. In segments that have no seal, a batch
-starts where the one before it ends, unless it starts at that offset or before: compaction left gaps there. Where the
-file is missing or has one line alone, neither is known.
+starts where the one before it ends, unless it starts at that offset or before: compaction left gaps there. What the
+file does not say in these words is not known, and neither is anything where it is missing.
 """
 
+import re
 from typing import Final, NamedTuple
 
 from hot_tier.log import names
@@ -17,6 +18,7 @@ from hot_tier.log.sealed_text import read_sealed_text, write_sealed_text
 
 _DENSE: Final = "dense"
 _GAPS: Final = "gaps below "
+_NUMBER: Final = re.compile("[0-9]{1,19}")
 
 
 class LogStart(NamedTuple):
@@ -39,10 +41,19 @@ def write_log_start(offset: int, local: int, gaps_below: int) -> bytes:
 
 
 def read_log_start(content: bytes) -> LogStart:
-    lines = read_sealed_text(names.LOG_START, content)
-    if lines is None:
+    first, second, third, *_ = *(read_sealed_text(names.LOG_START, content) or []), "", "", ""
+    offset = _number(first)
+    if offset is None:
         return LogStart(0, None, ANYWHERE)
-    if len(lines) == 1:
-        return LogStart(int(lines[0]), None, ANYWHERE)
-    gaps = 0 if lines[2] == _DENSE else int(lines[2].removeprefix(_GAPS))
-    return LogStart(int(lines[0]), int(lines[1]), gaps)
+    return LogStart(offset, _number(second), _read_gaps(third))
+
+
+def _read_gaps(line: str) -> int:
+    if line == _DENSE:
+        return 0
+    below = _number(line.removeprefix(_GAPS)) if line.startswith(_GAPS) else None
+    return ANYWHERE if below is None else below
+
+
+def _number(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None

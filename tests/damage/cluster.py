@@ -30,7 +30,10 @@ from tests.support.waiting import until
 NODES: Final = (1, 2, 3)
 BATCHES: Final = 20
 ROUNDS: Final = 200
-PATIENT: Final = replace(REPLICATION, lag_time_max_ms=20_000)
+PATIENT: Final = replace(REPLICATION, lag_time_max_ms=8_000)
+"""A slow machine takes no follower out of the in-sync replicas."""
+DEADLINE_S: Final = 60
+"""Far longer than that: a follower whose log has failed is in sync until then, and commits wait for it."""
 
 
 class Replicated:
@@ -55,7 +58,7 @@ class Replicated:
         end = self.leader.partition().append(batch, read_header(batch), now_ms()).end_offset
         committed = self.leader.partition().when_committed(end)
         if committed is not None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(DEADLINE_S):
                 await committed
 
     async def write(self) -> None:
@@ -65,7 +68,7 @@ class Replicated:
         end = self.leader.log().log_end_offset
         self.model.note(await everything(self.leader.log()))
         self.model.acked_end = end
-        await until(lambda: all(self.cluster[node].log().committed_offset == end for node in NODES), 20)
+        await until(lambda: all(self.cluster[node].log().committed_offset == end for node in NODES), DEADLINE_S)
         for node in NODES:
             log = self.cluster[node].log()
             log.flush()
@@ -104,7 +107,7 @@ class Replicated:
             return (await Reader().read(partition, offset, 300, Isolation.READ_UNCOMMITTED)).records
 
         if whole:
-            await until(lambda: member.table.readable("t", 0).high_watermark >= end, 20)
+            await until(lambda: member.table.readable("t", 0).high_watermark >= end, DEADLINE_S)
         must = self.model.latest() if self.case.shape == COMPACTED else None
         return await self.model.check(fetch, end, must=must, starts=range(0, end, 3), whole=whole)
 
@@ -144,7 +147,7 @@ async def run(case: Case, folder: Path) -> str:
             except TierlogError:
                 return await _without(replicated, "refused")
         log = cluster[replicated.harmed].log()
-        await until(lambda: log.failure is not None or log.log_end_offset >= replicated.model.acked_end, 20)
+        await until(lambda: log.failure is not None or log.log_end_offset >= replicated.model.acked_end, DEADLINE_S)
         compacts_first = case.seed % 5 < 2
         errors = 0 if compacts_first else await replicated.check(replicated.harmed, whole=False)
         if case.shape == COMPACTED:
@@ -191,7 +194,7 @@ async def _goes_on(replicated: Replicated, nodes) -> None:
         await replicated.check(node, whole=True)
     leader = replicated.leader
     if leader.node_id == replicated.harmed and replicated.harmed not in nodes:
-        await until(lambda: replicated.cluster.state().leader in nodes, 20)
+        await until(lambda: replicated.cluster.state().leader in nodes, DEADLINE_S)
     await replicated.put()
     end = replicated.leader.log().log_end_offset
-    await until(lambda: all(replicated.cluster[node].log().log_end_offset >= end for node in nodes), 20)
+    await until(lambda: all(replicated.cluster[node].log().log_end_offset >= end for node in nodes), DEADLINE_S)

@@ -41,6 +41,11 @@ class Model:
             self.records.update({record.offset: record for record in records})
             self.epochs.update({record.offset: epoch for record in records})
 
+    def forget_behind(self, end_offset: int) -> None:
+        """The log ends here, and new records take the place of those that it lost, which nobody was promised."""
+        assert end_offset >= self.acked_end
+        self.records = {at: record for at, record in self.records.items() if at < end_offset}
+
     def latest(self) -> dict[int, Record]:
         """What compaction must keep: the latest record of each key."""
         newest = {record.key: record for record in sorted(self.records.values())}

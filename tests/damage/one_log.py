@@ -131,6 +131,7 @@ async def run(case: Case, data_dir: Path) -> str:
 
 
 async def _compacted_again(written: Written, manager: LogManager, log: PartitionLog) -> int:
+    written.model.forget_behind(log.log_end_offset)
     try:
         for number in range(8):
             append(log, batch((b"other %d" % number, b"x" * 100), (b"other", b"y"), timestamp=NOW))

@@ -6,6 +6,8 @@ A row of `ROWS` names the files of one kind, what may become of them, when, and 
 """
 
 import random
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
@@ -82,3 +84,17 @@ def cases(seed: int) -> list[Case]:
         for row in ROWS
         for each in product((row.path,), row.shapes, row.moments, row.files, row.harms)
     ]
+
+
+def spread(of: Sequence[Case], count: int, seed: int) -> list[Case]:
+    """So many of them by lot. Each next one is of a shape, moment, file and harm that came least so far, where all bits
+    of a head are one harm."""
+    left = random.Random(seed).sample(of, len(of))
+    axes = {case: (case.shape, case.moment, case.file, case.harm.rstrip("0123456789")) for case in left}
+    came: Counter[str] = Counter()
+    chosen: list[Case] = []
+    while len(chosen) < count:
+        chosen.append(min(left, key=lambda case: sum([came[value] for value in axes[case]])))
+        left.remove(chosen[-1])
+        came.update(axes[chosen[-1]])
+    return chosen

@@ -44,7 +44,7 @@ def test_nothing_is_on_disk_before_the_first_append(log: PartitionLog) -> None:
     assert log.log_end_offset == log.log_start_offset == 0
     assert log.locate(0, 100, 0) is None
     append(log, batch(b"a"))
-    assert sorted(os.listdir(log.directory)) == ["00000000000000000000.log", "log-start"]
+    assert sorted(os.listdir(log.directory)) == ["00000000000000000000.log", "leader-epochs", "log-start"]
 
 
 def test_offsets_and_epoch_are_assigned_and_the_bytes_are_kept(log: PartitionLog) -> None:

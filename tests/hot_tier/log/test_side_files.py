@@ -21,7 +21,9 @@ from hot_tier.log.index import (
     write_index,
     write_time_index,
 )
+from hot_tier.log.log_start import LogStart, read_log_start, write_log_start
 from hot_tier.log.recovery_points import RecoveryPoint, RecoveryPoints
+from hot_tier.log.scan import ANYWHERE
 from hot_tier.log.sealed_text import read_sealed_text, write_sealed_text
 
 TOPIC_NAMES = st.text("abcXYZ019._-", min_size=1, max_size=249).filter(lambda name: name not in (".", ".."))
@@ -222,3 +224,33 @@ def test_a_damaged_recovery_point_counts_as_missing(tmp_path: Path) -> None:
     empty = RecoveryPoints(str(path))
     assert empty.loaded == {}
     empty.close()
+
+
+@pytest.mark.parametrize("gaps_below", [0, 17, ANYWHERE])
+def test_a_log_start_is_read_back(gaps_below: int) -> None:
+    assert read_log_start(write_log_start(5, 3, gaps_below)) == LogStart(5, 3, gaps_below)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["5"], LogStart(5, None, ANYWHERE)),
+        (["5", "3"], LogStart(5, 3, ANYWHERE)),
+        (["5", "3", "gaps"], LogStart(5, 3, ANYWHERE)),
+        (["5", "3", "gaps below"], LogStart(5, 3, ANYWHERE)),
+        (["5", "3", "gaps below x"], LogStart(5, 3, ANYWHERE)),
+        (["5", "3", "17"], LogStart(5, 3, ANYWHERE)),
+        (["5", "x", "dense"], LogStart(5, None, 0)),
+        (["x", "3", "dense"], LogStart(0, None, ANYWHERE)),
+        (["9" * 5000], LogStart(0, None, ANYWHERE)),
+        ([], LogStart(0, None, ANYWHERE)),
+    ],
+    ids=lambda each: "-".join(each)[:20] if isinstance(each, list) else "",
+)
+def test_what_a_log_start_does_not_say_is_not_known(lines: list[str], expected: LogStart) -> None:
+    assert read_log_start(write_sealed_text(names.LOG_START, lines)) == expected
+
+
+@given(st.lists(st.text(max_size=30), max_size=5))
+def test_a_log_start_of_any_words_is_read_without_an_error(lines: list[str]) -> None:
+    assert read_log_start(write_sealed_text(names.LOG_START, lines)).gaps_below >= 0

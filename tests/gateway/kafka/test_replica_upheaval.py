@@ -135,10 +135,13 @@ async def test_nothing_acknowledged_is_lost(tmp_path, seed, flush, lag_ms):
 
 
 async def equal_and_whole(cluster: Members, index: int, acked: dict[tuple[int, int], bytes]) -> None:
-    await until(lambda: len(cluster.state(index).isr) == len(NODES), 20)
+    # Followers may take turns at falling behind, so that all are never in sync at one moment.
+    in_sync: set[int] = set()
+    await until(lambda: in_sync.update(cluster.state(index).isr) or in_sync == set(NODES), 20)
     leader = cluster[cluster.state(index).leader]
     end = leader.log(index).log_end_offset
     await until(lambda: leader.partition(index).high_watermark == end, 20)
+    await until(lambda: all(cluster[node].log(index).log_end_offset == end for node in NODES), 20)
     data = await leader.bytes(index)
     for node in NODES:
         assert await cluster[node].bytes(index) == data

@@ -78,6 +78,7 @@ class Lane:
     def _left(self, task: asyncio.Task[Any]) -> None:
         if task in self._at_work:
             self._at_work.remove(task)
+            task.remove_done_callback(self._left)
             self._let_in()
 
     def _let_in(self) -> None:

@@ -149,3 +149,13 @@ async def test_what_fails_in_a_slice_fails_for_its_caller():
     with pytest.raises(ZeroDivisionError):
         async for item in Lane().turn().through([1, 0]):
             1 / item
+
+
+async def test_a_task_that_comes_and_goes_leaves_nothing_behind():
+    line = Lane()
+    task = asyncio.current_task()
+    before = len(task._callbacks or [])
+    for _ in range(10):
+        await line.wait()
+        line.leave()
+    assert len(task._callbacks or []) == before

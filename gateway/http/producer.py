@@ -153,25 +153,28 @@ class Producer:
                 targets.append((self._node.partitions.get(topic.name, PartitionId(number)), indexes))
             except TierlogError as error:
                 runs.append(Run(indexes, number, error))
-        ends: dict[Partition, Offset] = {}
-        appended: list[tuple[Partition, Run]] = []
+        appended: list[tuple[Partition, Run, asyncio.Future[None] | None]] = []
         async for target, indexes, batch in turn.through(await off_loop(weight, _batches, targets, records)):
             try:
                 written = self._append(target, len(indexes), batch)
             except TierlogError as error:
                 runs.append(Run(indexes, target.tp.partition, error))
             else:
-                ends[target] = written.end_offset
-                appended.append((target, Run(indexes, target.tp.partition, written)))
+                # Asked at once: too few replicas are told only to those who wait when the record is committed.
+                committed = target.when_committed(written.end_offset)
+                appended.append((target, Run(indexes, target.tp.partition, written), committed))
         self._node.lane.leave()
         deadline_s = self._loop.time() + self._timeout_s
-        failures = {target: await self._commit(target, end, deadline_s) for target, end in ends.items()}
-        return runs + [run._replace(outcome=failures[target] or run.outcome) for target, run in appended]
+        for target, run, committed in appended:
+            failure = await self._commit(target, committed, deadline_s)
+            runs.append(run._replace(outcome=failure or run.outcome))
+        return runs
 
-    async def _commit(self, partition: Partition, end: Offset, deadline_s: float) -> TierlogError | None:
-        """Waits until all below `end` is committed; what went wrong, if anything."""
+    async def _commit(
+        self, partition: Partition, committed: "asyncio.Future[None] | None", deadline_s: float
+    ) -> TierlogError | None:
+        """Waits until a batch is committed. Returns what went wrong, if anything."""
         try:
-            committed = partition.when_committed(end)
             if committed is not None:
                 async with asyncio.timeout_at(deadline_s):
                     await committed

@@ -15,15 +15,22 @@ from tests.support.waiting import until
 OTHER = NodeId(5)
 
 
-async def change(served: Served, **changes: Any) -> None:
+async def change(served: Served, partition: int = 0, **changes: Any) -> None:
     """The state of the partition as somebody else writes it; broker 5 never fetches."""
     image = served.node.image
     topic = image.topic("orders")
-    [state] = image.partition_states(topic)
-    key = partition_key(topic.id, PartitionId(0))
+    state = image.partition_states(topic)[partition]
+    key = partition_key(topic.id, PartitionId(partition))
     revision = await served.node.store.transact([], [Put(key, encode(replace(state, **changes)))])
     assert revision is not None
     await image.reached(revision)
+
+
+async def ask_for_two(served: Served) -> None:
+    topic = served.node.image.topic("orders")
+    config = {"min.insync.replicas": "2"}
+    await served.node.store.transact([], [Put(f"topics/{topic.name}", encode(replace(topic, config=config)))])
+    await until(lambda: served.node.image.topic("orders").config == config)
 
 
 def post(served: Served, many: bool) -> Any:
@@ -71,12 +78,28 @@ async def test_another_broker_takes_over_meanwhile(serve: Serve, many: bool) -> 
 async def test_stored_by_too_few(serve: Serve, many: bool) -> None:
     served = await serve()
     posted = await waiting(served, many)
-    settings = {"config": {"min.insync.replicas": "2"}}
-    topic = served.node.image.topic("orders")
-    await served.node.store.transact(
-        [], [Put(f"topics/{topic.name}", encode(replace(topic, config={"min.insync.replicas": "2"})))]
-    )
-    await until(lambda: served.node.image.topic("orders").config == settings["config"])
+    await ask_for_two(served)
     await change(served, isr=(served.node.node_id,))
     reply = await posted
     assert (reply.status, reply.problem) == (503, "outcome-unknown")
+
+
+async def test_one_of_two_partitions_is_stored_by_too_few_while_the_other_is_waited_for(serve: Serve) -> None:
+    served = await serve()
+    await served.make_topic("orders", partitions=2)
+    both = (served.node.node_id, OTHER)
+    for number in (0, 1):
+        await change(served, number, isr=both, replicas=both)
+    await ask_for_two(served)
+    messages = [{"value": "v", "partition": number} for number in (0, 1)]
+    posted = asyncio.ensure_future(served.post("/api/v1/topics/orders/messages/batch", json={"messages": messages}))
+    first, second = (served.node.partitions.get("orders", number) for number in (0, 1))
+    await until(lambda: first.log.log_end_offset == second.log.log_end_offset == 1)
+    await change(served, 1, isr=(served.node.node_id,))
+    await until(lambda: second.high_watermark == 1)
+    first.replica_fetched(OTHER, -1, 1, served.node.clock())
+    reply = await posted
+    assert reply.status == 207
+    stored, unknown = reply.json["results"]
+    assert (stored["partition"], stored["offset"]) == (0, 0)
+    assert unknown["error"]["type"].endswith("outcome-unknown")

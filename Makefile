@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-CODE := tierlog gateway offloader spark cold_tier hot_tier tests benchmarks deploy
+CODE := tierlog gateway offloader spark cold_tier hot_tier tests benchmarks deploy terraform
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 SAY := printf '\033[36m▸\033[0m %s\n'
 

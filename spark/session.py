@@ -1,6 +1,6 @@
 """A Spark session with what a bucket needs: S3A of Hadoop's own version, path-style addresses, the AWS credentials.
 
-On a cluster `spark-submit` decides all of this, and `session` takes what it finds.
+Under `spark-submit` Java runs already, with the jars that it was told of: no jar is asked for then.
 """
 
 import logging
@@ -36,10 +36,11 @@ def hadoop_version() -> str:
 def s3a_config(s3_endpoint: str = "") -> dict[str, str]:
     """What a session needs for `s3a://`; the jars come from Maven Central once, into `~/.ivy2`.
 
-    Credentials are those of the AWS chain: environment, profile, web identity, container, instance.
+    Credentials are those of the AWS chain: environment, profile, web identity, container, instance. Under
+    `spark-submit` PySpark is an archive without Hadoop, and a running Java takes no more jars.
     """
-    config = {
-        "spark.jars.packages": f"org.apache.hadoop:hadoop-aws:{hadoop_version()}",
+    config = {"spark.jars.packages": f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"} if _starts_java() else {}
+    config |= {
         "spark.hadoop.fs.s3a.aws.credentials.provider": (
             "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
         ),

@@ -7,7 +7,7 @@
     compact     small archived files into large ones
     iceberg     archived files as Iceberg tables, without a copy
 
-A job is a module with `parser()` and `main(argv)`; `command` runs it the same way from `spark-submit`, from
-`python -m spark.jobs.<name>` and from `tierlog spark <name>`. Under `spark-submit` this folder is the first that
-Python searches, so no module here has the name of another library.
+A job is a module with `parser()` and `main(argv)`; `command` runs it the same way from `tierlog spark <name>`, from
+`python -m spark.jobs.<name>` and, on a cluster, from a program of two lines that `spark-submit` starts
+(docs/SPARK_JOBS.md).
 """

@@ -1,6 +1,6 @@
 """The whole bucket at once: rows against manifests, offsets without gap or repetition, checksums, objects.
 
-    spark-submit spark/jobs/audit.py --bucket s3://bucket/prefix
+    tierlog spark audit --bucket s3://bucket/prefix
 
 Spark shares out the segments; one task reads each whole (`spark.jobs.segment_check`). Changes nothing. A broker may
 go on meanwhile: what is missing counts only if the manifest, read again, still names it.

@@ -28,6 +28,9 @@ from hot_tier.errors import (
 from spark.options import parse_time
 from spark.session import own_session, session_endpoint
 
+OURS = ("hot_tier.", "cold_tier.", "spark.", "tierlog.")
+"""How the names of our errors begin, in a checkout and in the wheel."""
+
 
 class JobFailed(TierlogError):
     """Spark gave up on the job."""
@@ -41,7 +44,8 @@ def job_parser(name: str, what: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"tierlog spark {name}",
         description=what,
-        epilog=f"On a cluster: spark-submit spark/jobs/{name}.py --bucket s3://bucket/prefix …",
+        epilog=f"On a cluster: spark-submit job.py spark {name} --bucket s3://bucket/prefix …\n"
+        "where job.py is: from tierlog.__main__ import main; main()",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--bucket", required=True, metavar="URL", help="file:///path or s3://bucket/prefix")
@@ -129,9 +133,7 @@ def _translated(error: PySparkException) -> TierlogError:
     if isinstance(error, AnalysisException | ParseException):
         return SettingsError(text.splitlines()[0], hint="check the expression and the names of columns in it")
     # What a task raised is the last of the lines that name our errors.
-    ours = [
-        line.strip() for line in text.splitlines() if line.strip().startswith(("hot_tier.", "cold_tier.", "spark."))
-    ]
+    ours = [line.strip() for line in text.splitlines() if line.strip().startswith(OURS)]
     return JobFailed(ours[-1].partition(": ")[2] if ours else text[:2000])
 
 

@@ -1,6 +1,6 @@
 """Small archived files into large ones; where a topic is compacted by key, the latest record of each key alone.
 
-    spark-submit spark/jobs/compact.py --bucket s3://bucket/prefix --gateway http://broker:8080 orders
+    tierlog spark compact --bucket s3://bucket/prefix --gateway http://broker:8080 orders
 
 Spark shares out the work, a new segment per task (`cold_tier.rewrite`): no record passes through Python or the JVM.
 Offsets, their order, leader epochs and producers' state stay; readers see the old files or the new ones, never both.

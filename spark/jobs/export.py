@@ -1,6 +1,6 @@
 """A topic with typed columns, as Parquet files or in an Iceberg table.
 
-    spark-submit spark/jobs/export.py orders --bucket s3://bucket/prefix --value json --to s3a://lake/orders
+    tierlog spark export orders --bucket s3://bucket/prefix --value json --to s3a://lake/orders
 
 The table of records has `topic`, `partition`, `offset`, `timestamp`, `key`, `headers` and `value`, a struct of decoded
 fields. What cannot be decoded goes to a table beside it, with its bytes and the reason; both are counted, and together

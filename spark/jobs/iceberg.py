@@ -1,6 +1,6 @@
 """Archived topics as Iceberg tables, without a copy: the offloader's own files, registered in a catalog.
 
-    python -m spark.jobs.iceberg --bucket s3://bucket/prefix --catalog lake orders --every 60
+    tierlog spark iceberg --bucket s3://bucket/prefix --catalog lake orders --every 60
 
 A table mirrors its topic's manifests: what they name is in the table, what they let go of, by retention or compaction,
 is not. One run makes at most one commit per table, with all that is new and all that is gone, however many segments

@@ -1,6 +1,6 @@
 """A range of an archived topic, filtered by any SQL expression, into a topic or out to files or a table.
 
-    spark-submit spark/jobs/replay.py orders --bucket s3://bucket/prefix --where "cast(key as string) = 'ada'" \
+    tierlog spark replay orders --bucket s3://bucket/prefix --where "cast(key as string) = 'ada'" \
         --to-topic orders-again --kafka broker:9092
 
 Each record once: a replay is a job with a name, by default made from everything that was asked for, and running the

@@ -1,6 +1,6 @@
 """What archived topics are made of: volume per partition, hour and key, skew, and the wait for the archive.
 
-    spark-submit spark/jobs/stats.py --bucket s3://bucket/prefix
+    tierlog spark stats --bucket s3://bucket/prefix
 
 Three passes over the rows, each with only the columns it needs: volume, keys, latency. A record's latency is the time
 from its timestamp to the moment that its segment was archived, which the manifest holds.

@@ -24,6 +24,7 @@ def values(folder: str, aws: str) -> dict[str, Any]:
     if folder == "examples/archive-reader-only":
         return {"bucket_name": "company-logs", "code_bucket": "company-code"}
     given: dict[str, Any] = {"bucket_name": "company-logs", "client_cidrs": CLIENTS, "ami_id": IMAGE}
+    given["package_source"] = "tierlog==0.2.0"
     if folder == "examples/existing-network":
         given |= {"vpc_id": subnets(aws)[0]["VpcId"], "subnet_ids": [each["SubnetId"] for each in subnets(aws)]}
     return given

@@ -20,6 +20,7 @@ GIVEN: dict[str, dict[str, Any]] = {
         "subnet_ids": ["subnet-0a"],
         "bucket_url": "s3://company-logs",
         "policy_arns": {"writer": "arn:aws:iam::123456789012:policy/writer"},
+        "package_source": "tierlog==0.2.0",
     },
     "modules/spark": {
         "name": "readers",
@@ -70,6 +71,7 @@ WRONG: dict[str, list[dict[str, tuple[Any, str]]]] = {
             "bucket_url": ("company-logs", "s3://BUCKET/PREFIX"),
             "policy_arns": ({}, "cannot use the bucket"),
             "package_source": ("http://example.org/tierlog.zip", "the address of a wheel"),
+            "kms_key_arn": ("alias/logs", "An alias cannot stand in an IAM policy"),
             "metadata": ("zookeeper://a:2181", "sqlite or etcd://"),
             "secrets": ({"etcd.password": "arn:aws:ssm:eu-west-1:123456789012:parameter/p"}, "environment variable"),
             "settings": ({"kafka.port": "9093"}, "use its own variables"),
@@ -82,6 +84,7 @@ WRONG: dict[str, list[dict[str, tuple[Any, str]]]] = {
         {
             "secrets": ({"TIERLOG_ETCD__PASSWORD": "hunter2"}, "never the secret itself"),
             "settings": ({"etcd.password": "hunter2"}, "A password belongs into secrets"),
+            "package_source": ("tierlog", "a pip requirement with its version"),
             "client_cidrs": (["10.0.0.0"], "such as 10.0.0.0/16"),
         },
         {"settings": ({"retention": "1"}, "A key is section.name")},

@@ -49,7 +49,7 @@ variable "data_volume_gib" {
 }
 
 variable "kms_key_arn" {
-  description = "Your KMS key, for bucket and volumes. Null: AWS's own."
+  description = "ARN of your KMS key, for bucket and volumes. Autoscaling is granted its use; in an account that never had an autoscaling group, first run aws iam create-service-linked-role --aws-service-name autoscaling.amazonaws.com. Null: AWS's own."
   type        = string
   default     = null
 }
@@ -77,9 +77,8 @@ variable "ami_id" {
 }
 
 variable "package_source" {
-  description = "What brokers install: a pip requirement or the address of a wheel (https:// or s3://)."
+  description = "What brokers install: a wheel in a bucket of yours (s3://BUCKET/NAME.whl) or at https://…, or a pip requirement with its version (tierlog==0.2.0)."
   type        = string
-  default     = "tierlog"
 }
 
 variable "alarm_emails" {

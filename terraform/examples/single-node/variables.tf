@@ -45,9 +45,8 @@ variable "ami_id" {
 }
 
 variable "package_source" {
-  description = "What brokers install: a pip requirement or the address of a wheel (https:// or s3://)."
+  description = "What brokers install: a wheel in a bucket of yours (s3://BUCKET/NAME.whl) or at https://…, or a pip requirement with its version (tierlog==0.2.0)."
   type        = string
-  default     = "tierlog"
 }
 
 variable "alarm_emails" {

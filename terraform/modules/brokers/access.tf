@@ -8,7 +8,9 @@ locals {
   )
   secret_arns = [for arn in values(var.secrets) : arn if strcontains(arn, ":secretsmanager:")]
   key_arns    = distinct(concat(var.secrets_kms_key_arns, compact(var.etcd_client[*].kms_key_arn)))
-  package_arn = startswith(var.package_source, "s3://") ? "${local.arn}:s3:::${trimprefix(var.package_source, "s3://")}" : ""
+  # Machines attach their data volumes themselves; their root volumes are made by autoscaling.
+  volume_key_arns = length(local.own_volumes) > 0 ? compact([var.kms_key_arn]) : []
+  package_arn     = startswith(var.package_source, "s3://") ? "${local.arn}:s3:::${trimprefix(var.package_source, "s3://")}" : ""
 
   statements = [
     {
@@ -28,6 +30,19 @@ locals {
       Action    = length(local.own_volumes) > 0 ? ["ec2:AttachVolume"] : []
       Resource  = concat([for volume in aws_ebs_volume.data : volume.arn], ["${local.arn}:ec2:${local.region}:${local.account}:instance/*"])
       Condition = { StringEquals = { "aws:ResourceTag/tierlog:cluster" = var.name } }
+    },
+    # EC2 uses the key for the machine that attaches the volume.
+    {
+      Sid       = "UseVolumeKey"
+      Action    = length(local.volume_key_arns) > 0 ? ["kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext", "kms:ReEncryptFrom", "kms:ReEncryptTo"] : []
+      Resource  = local.volume_key_arns
+      Condition = { StringEquals = { "kms:ViaService" = "ec2.${local.region}.${data.aws_partition.current.dns_suffix}" } }
+    },
+    {
+      Sid       = "LendVolumeKey"
+      Action    = length(local.volume_key_arns) > 0 ? ["kms:CreateGrant"] : []
+      Resource  = local.volume_key_arns
+      Condition = { Bool = { "kms:GrantIsForAWSResource" = "true" } }
     },
     {
       Sid       = "ReadParameters"
@@ -72,6 +87,16 @@ resource "aws_iam_role" "broker" {
       Principal = { Service = "ec2.${data.aws_partition.current.dns_suffix}" }
     }]
   })
+}
+
+# Autoscaling makes the machines, with volumes of this key.
+resource "aws_kms_grant" "autoscaling" {
+  count = var.kms_key_arn == null ? 0 : 1
+
+  name              = "${var.name}-autoscaling"
+  key_id            = var.kms_key_arn
+  grantee_principal = "${local.arn}:iam::${local.account}:role/aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
+  operations        = ["CreateGrant", "Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey", "GenerateDataKeyWithoutPlaintext", "ReEncryptFrom", "ReEncryptTo"]
 }
 
 resource "aws_iam_role_policy" "broker" {

@@ -163,4 +163,6 @@ resource "aws_autoscaling_group" "broker" {
       propagate_at_launch = true
     }
   }
+
+  depends_on = [aws_kms_grant.autoscaling]
 }

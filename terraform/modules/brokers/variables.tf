@@ -84,9 +84,14 @@ variable "data_volume_mib_per_second" {
 }
 
 variable "kms_key_arn" {
-  description = "KMS key of the EBS volumes. Null: the account's own key for EBS."
+  description = "KMS key of the EBS volumes, by its ARN. Autoscaling is granted its use; in an account that never had an autoscaling group, first run aws iam create-service-linked-role --aws-service-name autoscaling.amazonaws.com. Null: the account's own key for EBS."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.kms_key_arn == null || can(regex("^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/.+$", var.kms_key_arn))
+    error_message = "Give the ARN of a key, arn:aws:kms:REGION:ACCOUNT:key/ID. An alias cannot stand in an IAM policy."
+  }
 }
 
 variable "bucket_url" {
@@ -110,13 +115,12 @@ variable "policy_arns" {
 }
 
 variable "package_source" {
-  description = "What is installed: a pip requirement (tierlog==0.2.0), the address of a wheel (https://…) or a wheel in S3 (s3://BUCKET/KEY.whl)."
+  description = "What is installed: a wheel in S3 (s3://BUCKET/KEY.whl), the address of a wheel (https://…/NAME.whl), or a pip requirement with its version (tierlog==0.2.0)."
   type        = string
-  default     = "tierlog"
 
   validation {
-    condition     = can(regex("^(s3://[^ ]+\\.whl|https://[^ ]+\\.whl|[A-Za-z0-9._-]+(\\[[a-z,]+\\])?([=<>~!]=?[0-9A-Za-z.*]+)?)$", var.package_source))
-    error_message = "Write a pip requirement such as tierlog==0.2.0, or the address of a wheel: https://…/NAME.whl or s3://BUCKET/NAME.whl."
+    condition     = can(regex("^(s3://[^ ]+\\.whl|https://[^ ]+\\.whl|[A-Za-z0-9._-]+(\\[[a-z,]+\\])?==[0-9A-Za-z.]+)$", var.package_source))
+    error_message = "Give a wheel that you have put into a bucket, s3://BUCKET/NAME.whl, the address of a wheel, https://…/NAME.whl, or a pip requirement with its version, such as tierlog==0.2.0: it is installed as root."
   }
 }
 

@@ -1,4 +1,5 @@
-# A VPC with a private subnet per zone, S3 by a gateway endpoint, and, if asked for, one way out to the internet. For those
+# A VPC with a private subnet per zone, S3 by a gateway endpoint, and one way to AWS's other services: their interface
+# endpoints or, if asked for, the internet. For those
 # who have no network yet; examples/existing-network does without.
 
 data "aws_region" "current" {}
@@ -48,6 +49,43 @@ resource "aws_vpc_endpoint" "s3" {
   vpc_endpoint_type = "Gateway"
   route_table_ids   = [aws_route_table.private.id]
   tags              = merge(var.tags, { Name = "${var.name}-s3" })
+}
+
+resource "aws_security_group" "endpoints" {
+  count = var.internet_egress ? 0 : 1
+
+  name_prefix = "${var.name}-endpoints-"
+  description = "Endpoints of AWS's services in ${var.name}"
+  vpc_id      = aws_vpc.this.id
+  tags        = merge(var.tags, { Name = "${var.name}-endpoints" })
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+resource "aws_vpc_security_group_ingress_rule" "endpoints" {
+  count = var.internet_egress ? 0 : 1
+
+  security_group_id = aws_security_group.endpoints[0].id
+  description       = "machines of this network"
+  ip_protocol       = "tcp"
+  from_port         = 443
+  to_port           = 443
+  cidr_ipv4         = var.cidr
+}
+
+# What terraform/node/node.py asks beside S3.
+resource "aws_vpc_endpoint" "services" {
+  for_each = var.internet_egress ? [] : toset(["autoscaling", "ec2", "monitoring", "secretsmanager", "ssm"])
+
+  vpc_id              = aws_vpc.this.id
+  service_name        = "com.amazonaws.${data.aws_region.current.id}.${each.key}"
+  vpc_endpoint_type   = "Interface"
+  subnet_ids          = [for subnet in aws_subnet.private : subnet.id]
+  security_group_ids  = [aws_security_group.endpoints[0].id]
+  private_dns_enabled = true
+  tags                = merge(var.tags, { Name = "${var.name}-${each.key}" })
 }
 
 resource "aws_internet_gateway" "this" {

@@ -30,7 +30,7 @@ variable "zones" {
 }
 
 variable "internet_egress" {
-  description = "Whether a NAT gateway is made, so that machines can install packages. Nothing on the internet can reach them."
+  description = "Whether a NAT gateway is made, so that machines can install packages. Nothing on the internet can reach them. Without it AWS's services have interface endpoints here, and images must hold the packages."
   type        = bool
   default     = false
 }

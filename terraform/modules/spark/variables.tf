@@ -9,7 +9,7 @@ variable "name" {
 }
 
 variable "release_label" {
-  description = "EMR release. It must bring Spark 4; emr-spark-8.0.0 brings 4.0.2."
+  description = "EMR release. tierlog supports Spark 4.2 and newer; the default, emr-spark-8.0.0, brings 4.0.2: audit and stats are meant for it and were not tried there, and streams do not work."
   type        = string
   default     = "emr-spark-8.0.0"
 

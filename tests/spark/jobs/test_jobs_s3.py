@@ -1,6 +1,7 @@
 """Jobs on a bucket in a real S3 server, in a session without Hadoop's S3 file system."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from cold_tier.objects.open import StoreSettings, open_store
 from spark.jobs.audit import audit
 from spark.jobs.stats import stats
 from tests.spark.conftest import TOPIC, Archive
+from tests.spark.jobs.submit import submit
 from tests.support.s3 import S3Server, credentials, weed
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
@@ -53,3 +55,12 @@ def test_audit_and_stats(spark: SparkSession, archive: Archive, server: S3Server
     assert topic.rows == len(archive.rows)
     with pytest.raises(StoreMisconfigured, match="no such bucket"):
         audit(spark, "s3://nothing-here/prefix", s3_endpoint=server.endpoint)
+
+
+def test_a_submitted_job_takes_the_jars_that_are_there(archive: Archive, server: S3Server, tmp_path: Path) -> None:
+    """`spark-submit` brings PySpark as an archive, without the folder of jars that tells Hadoop's version."""
+    url = upload(archive, server)
+    ran = submit(tmp_path, "spark", "stats", TOPIC, "--bucket", url, "--s3-endpoint", server.endpoint, "--json")
+    assert ran.returncode == 0, ran.stderr
+    [topic] = json.loads(ran.stdout.splitlines()[-1])["topics"]
+    assert topic["rows"] == len(archive.rows)

@@ -64,12 +64,13 @@ override_data {
 }
 
 variables {
-  vpc_id       = "vpc-0a"
-  subnet_ids   = ["subnet-0a", "subnet-0b", "subnet-0c"]
-  bucket_name  = "company-logs"
-  client_cidrs = ["10.0.0.0/16"]
-  ami_id       = "ami-0123456789abcdef0"
-  kms_key_arn  = "arn:aws:kms:eu-west-1:123456789012:key/00000000-0000-0000-0000-000000000000"
+  package_source = "tierlog==0.2.0"
+  vpc_id         = "vpc-0a"
+  subnet_ids     = ["subnet-0a", "subnet-0b", "subnet-0c"]
+  bucket_name    = "company-logs"
+  client_cidrs   = ["10.0.0.0/16"]
+  ami_id         = "ami-0123456789abcdef0"
+  kms_key_arn    = "arn:aws:kms:eu-west-1:123456789012:key/00000000-0000-0000-0000-000000000000"
 }
 
 run "defaults" {

@@ -49,9 +49,10 @@ mock_provider "aws" {
 }
 
 variables {
-  bucket_name  = "company-logs"
-  client_cidrs = ["10.0.0.0/16"]
-  ami_id       = "ami-0123456789abcdef0"
+  package_source = "tierlog==0.2.0"
+  bucket_name    = "company-logs"
+  client_cidrs   = ["10.0.0.0/16"]
+  ami_id         = "ami-0123456789abcdef0"
 }
 
 run "defaults" {

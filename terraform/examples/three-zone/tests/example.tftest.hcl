@@ -64,6 +64,7 @@ override_data {
 }
 
 variables {
+  package_source  = "tierlog==0.2.0"
   bucket_name     = "company-logs"
   client_cidrs    = ["10.0.0.0/16"]
   internet_egress = true

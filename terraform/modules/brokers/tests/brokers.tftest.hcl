@@ -49,14 +49,15 @@ mock_provider "aws" {
 }
 
 variables {
-  name        = "tierlog"
-  vpc_id      = "vpc-0a"
-  subnet_ids  = ["subnet-0a", "subnet-0b", "subnet-0c"]
-  bucket_url  = "s3://company-logs"
-  policy_arns = { writer = "arn:aws:iam::123456789012:policy/writer", collector = "arn:aws:iam::123456789012:policy/collector" }
-  metadata    = "etcd://etcd-1.tierlog.internal:2379/tierlog"
-  etcd_client = { security_group_id = "sg-0e", parameters = { ca = "/e/ca", cert = "/e/client-cert", key = "/e/client-key" } }
-  ami_id      = "ami-0123456789abcdef0"
+  package_source = "tierlog==0.2.0"
+  name           = "tierlog"
+  vpc_id         = "vpc-0a"
+  subnet_ids     = ["subnet-0a", "subnet-0b", "subnet-0c"]
+  bucket_url     = "s3://company-logs"
+  policy_arns    = { writer = "arn:aws:iam::123456789012:policy/writer", collector = "arn:aws:iam::123456789012:policy/collector" }
+  metadata       = "etcd://etcd-1.tierlog.internal:2379/tierlog"
+  etcd_client    = { security_group_id = "sg-0e", parameters = { ca = "/e/ca", cert = "/e/client-cert", key = "/e/client-key" } }
+  ami_id         = "ami-0123456789abcdef0"
 }
 
 run "defaults" {
@@ -113,6 +114,7 @@ run "two_brokers_per_zone_with_volumes_and_clients" {
     client_cidrs              = ["10.0.0.0/16"]
     client_security_group_ids = { spark = "sg-0f" }
     package_source            = "s3://company-code/tierlog-0.2.0-py3-none-any.whl"
+    kms_key_arn               = "arn:aws:kms:eu-west-1:123456789012:key/00000000-0000-0000-0000-000000000000"
     secrets                   = { TIERLOG_ETCD__PASSWORD = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:etcd-AbCdEf" }
   }
 
@@ -134,6 +136,18 @@ run "two_brokers_per_zone_with_volumes_and_clients" {
   assert {
     condition     = local.node_config.secrets["TIERLOG_ETCD__PASSWORD"] == "arn:aws:secretsmanager:eu-west-1:123456789012:secret:etcd-AbCdEf"
     error_message = "user data names secrets and holds none"
+  }
+
+  assert {
+    condition = toset(flatten([for each in jsondecode(aws_iam_role_policy.broker.policy).Statement : each.Action if each.Resource == [var.kms_key_arn]])) == toset([
+      "kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext", "kms:ReEncryptFrom", "kms:ReEncryptTo",
+    ])
+    error_message = "a machine can attach a volume of this key"
+  }
+
+  assert {
+    condition     = endswith(aws_kms_grant.autoscaling[0].grantee_principal, "/AWSServiceRoleForAutoScaling") && contains(aws_kms_grant.autoscaling[0].operations, "CreateGrant")
+    error_message = "autoscaling can make machines with volumes of this key"
   }
 }
 

@@ -65,6 +65,11 @@ run "defaults" {
     condition     = length(aws_nat_gateway.this) == 0 && length(aws_internet_gateway.this) == 0 && length(aws_route.private) == 0
     error_message = "no way to the internet unless asked for"
   }
+
+  assert {
+    condition     = toset(keys(aws_vpc_endpoint.services)) == toset(["autoscaling", "ec2", "monitoring", "secretsmanager", "ssm"]) && alltrue([for each in aws_vpc_endpoint.services : each.private_dns_enabled])
+    error_message = "AWS's services are reached inside the network"
+  }
 }
 
 run "a_way_out" {
@@ -77,5 +82,10 @@ run "a_way_out" {
   assert {
     condition     = length(aws_nat_gateway.this) == 1 && !aws_subnet.nat[0].map_public_ip_on_launch
     error_message = "one NAT gateway"
+  }
+
+  assert {
+    condition     = length(aws_vpc_endpoint.services) == 0
+    error_message = "no endpoints to pay for beside the NAT gateway"
   }
 }

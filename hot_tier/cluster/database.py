@@ -53,8 +53,8 @@ RECOVER: Final = (
     "topics back with `tierlog archive restore`. Nothing in the directory has been touched"
 )
 _TAKE_THE_REST: Final = (
-    "put metadata.db and metadata.db-wal back from a copy of this directory; or start and stop it once with version 0.1, "
-    "which takes what is left. Nothing in the directory has been touched"
+    "put metadata.db and metadata.db-wal back from a copy of this directory; or start and stop it once with version "
+    "0.1, which takes what is left. Nothing in the directory has been touched"
 )
 
 _log = structlog.get_logger()

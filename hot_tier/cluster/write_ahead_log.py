@@ -3,7 +3,7 @@
 SQLite reads the log up to the first frame that is damaged, and takes that for the end. So it must, because the last
 transaction may have been under way; but what was committed behind a damaged frame is then gone without a word.
 
-The layout is that of https://www.sqlite.org/fileformat2.html#walformat: a header, then frames of one page each. Those of
+The layout (https://www.sqlite.org/fileformat2.html#walformat) is a header, then frames of one page each. Those of
 an earlier use of the file lie behind the last one, and have other salts.
 """
 

@@ -6,19 +6,24 @@ Every method but the constructor runs in the store's thread. docs/formats/metada
   with a checksum of its own. A bit that flipped, a row that vanished and one that came back are all seen.
 - A commit is in the database file itself before it is answered, and the next one begins the write-ahead log anew.
   SQLite ends a damaged log where the damage begins, without a word: nothing that was answered may depend on it.
+- Version 1 did answer before that: of its log nothing may be left out (`write_ahead_log`).
 - `open` checks everything first. Where something is wrong it raises CorruptMetadata and writes nothing.
 """
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from hashlib import blake2b
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import orjson
 import structlog
 
 from hot_tier.cluster.store import ABSENT, Compare, Delete, Event, KeyValue, LeaseId, Put, Range, Revision
+from hot_tier.cluster.write_ahead_log import leaves_out_commits
 from hot_tier.errors import CorruptMetadata
 
 Operation = Callable[["Database"], Any]
@@ -45,7 +50,11 @@ _NOT_DAMAGE: Final = {
 }
 RECOVER: Final = (
     "put metadata.db back from a copy of this directory; without one, start on an empty directory and bring archived "
-    "topics back with `tierlog archive restore`. Nothing else in the directory has been touched"
+    "topics back with `tierlog archive restore`. Nothing in the directory has been touched"
+)
+_TAKE_THE_REST: Final = (
+    "put metadata.db and metadata.db-wal back from a copy of this directory; or start and stop it once with version "
+    "0.1, which takes what is left. Nothing in the directory has been touched"
 )
 
 _log = structlog.get_logger()
@@ -61,6 +70,7 @@ class Database:
 
     def open(self) -> None:
         """CorruptMetadata when what is there cannot be trusted, sqlite3.Error when it cannot be used."""
+        self._check_log()
         self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=0, check_same_thread=False)
         try:
             self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -175,6 +185,25 @@ class Database:
 
     # Checks
 
+    def _check_log(self) -> None:
+        """Of a log that SQLite would leave a part of out, and then remove."""
+        log = self._path + "-wal"
+        if not os.path.exists(log):
+            return
+        with open(log, "rb") as file:
+            if not leaves_out_commits(file.read()):
+                return
+        with TemporaryDirectory() as folder:
+            copy = shutil.copy(self._path, folder)
+            shutil.copy(log, folder)
+            with closing(sqlite3.connect(copy)) as connection:
+                try:
+                    columns = [row[1] for row in connection.execute("PRAGMA table_info(entries)")]
+                except sqlite3.DatabaseError:
+                    return
+        if columns in ([], _COLUMNS_OF_VERSION_1):
+            raise self._damaged("its write-ahead log has changes that SQLite cannot read any more", _TAKE_THE_REST)
+
     def _check(self) -> None:
         """Everything that is in the file. One of version 1 and an empty one get the tables of this version."""
         problems = self._connection.execute("PRAGMA integrity_check").fetchall()
@@ -235,8 +264,8 @@ class Database:
             self._insert(*row)
         self._write_counter()
 
-    def _damaged(self, what: str) -> CorruptMetadata:
-        return CorruptMetadata(f"the metadata of this node is damaged: {what}", where=self._path, hint=RECOVER)
+    def _damaged(self, what: str, hint: str = RECOVER) -> CorruptMetadata:
+        return CorruptMetadata(f"the metadata of this node is damaged: {what}", where=self._path, hint=hint)
 
 
 def _checksum(key: str, value: bytes, revision: int, lease: int | None) -> int:

@@ -177,6 +177,47 @@ async def test_any_bit_of_a_database_of_version_1(tmp_path: Path) -> None:
             assert str(path) in str(error)
 
 
+def version_1_killed(directory: Path) -> Files:
+    """Its last changes are in the write-ahead log alone."""
+    path = directory / "metadata.db"
+    version_1(path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    for number in range(12):
+        connection.execute("INSERT INTO entries VALUES (?, ?, ?, NULL)", (f"c{number:02d}", b"%d" % number, number))
+    files = {name: content for name, content in files_of(directory).items() if not name.endswith("-shm")}
+    connection.close()
+    return files
+
+
+async def test_a_log_of_version_1_is_read_to_its_end_or_refused(tmp_path: Path) -> None:
+    """All but its last transaction: that one may have been under way."""
+    (tmp_path / "whole").mkdir()
+    files = version_1_killed(tmp_path / "whole")
+    log = files["metadata.db-wal"]
+    keys = ["a", "b", *(f"c{number:02d}" for number in range(12))]
+    last = len(log) - (24 + 4096)
+    bits = [*range(32 * 8), *range(32 * 8, (32 + 24) * 8), *random.Random(5).sample(range(56 * 8, last * 8), 60)]
+    outcomes = []
+    for bit in [None, *bits]:
+        directory = tmp_path / f"bit-{bit}"
+        directory.mkdir()
+        damaged = bytearray(log)
+        if bit is not None:
+            damaged[bit // 8] ^= 1 << bit % 8
+        for name, content in {**files, "metadata.db-wal": damaged}.items():
+            (directory / name).write_bytes(content)
+        try:
+            found = await contents(directory / "metadata.db")
+        except CorruptMetadata as error:
+            assert "write-ahead log" in error.what and "version 0.1" in error.hint
+            assert files_of(directory) == {**files, "metadata.db-wal": bytes(damaged)}
+            outcomes.append("refused")
+        else:
+            assert [item.key for item in found] == keys, bit
+            outcomes.append("right")
+    assert outcomes[0] == "right" and outcomes.count("refused") > 250, outcomes
+
+
 async def test_metadata_that_does_not_know_the_topics_on_disk(tmp_path: Path) -> None:
     assert topics_on_disk(str(tmp_path)) is None
     (tmp_path / "logs").mkdir()

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gateway.kafka.handlers.fetch_sessions import FetchSessions
-from gateway.kafka.handlers.replica_sessions import ReplicaSessions
 from gateway.lane import Lane
 from gateway.loop_delay import LoopDelay
 from gateway.off_loop import COMPRESS_ON_LOOP_BYTES, ON_LOOP_BYTES
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from gateway.archive_control import ArchiveControl
     from gateway.coordinators.coordinator import GroupCoordinator
     from gateway.fetch.reader import Reader
-    from gateway.kafka.settings import KafkaSettings
+    from gateway.kafka_settings import KafkaSettings
     from gateway.quotas import Quotas
     from hot_tier.cluster.admin import TopicAdmin
     from hot_tier.cluster.image import ClusterImage
@@ -55,8 +53,6 @@ class Node:
     """None on a node without a bucket."""
     moves: PartitionMoves = field(init=False)
     kept: KeptSettings = field(init=False)
-    fetch_sessions: "FetchSessions" = field(init=False)
-    replica_sessions: "ReplicaSessions" = field(init=False, default_factory=ReplicaSessions)
     lane: Lane = field(init=False, default_factory=Lane)
     loop_delay: LoopDelay = field(init=False, default_factory=LoopDelay)
     _limits: "dict[str, tuple[TopicConfig, BatchLimits, BatchLimits]]" = field(init=False, default_factory=dict)
@@ -64,7 +60,6 @@ class Node:
     def __post_init__(self) -> None:
         self.moves = PartitionMoves(self.store, self.image)
         self.kept = KeptSettings(self.store, self.image)
-        self.fetch_sessions = FetchSessions(self.kafka.max_fetch_sessions)
 
     def batch_limits(self, partition: "Partition", *, on_loop: bool = False) -> BatchLimits:
         """Returns what the partition's topic takes; with `on_loop`, what of that is checked on the loop."""

@@ -317,7 +317,7 @@ class Broker:
         return settings.reassignment_bytes_per_second if asked is None else asked
 
     async def _join(self, membership: Membership, store: MetadataStore, image: ClusterImage) -> None:
-        self.isr.start(self.node.partitions, self.node.replica_sessions.heard_ms)
+        self.isr.start(self.node.partitions, self.kafka.replica_sessions.heard_ms)
         self._parts.push_async_callback(self.isr.stop)
         self._parts.push_async_callback(membership.leave)
         await membership.register(image)

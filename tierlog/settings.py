@@ -25,7 +25,7 @@ from cold_tier.cache import ColdReadSettings
 from cold_tier.objects.open import StoreSettings
 from gateway.coordinators.settings import GroupSettings
 from gateway.http.settings import HttpSettings
-from gateway.kafka.settings import KafkaSettings
+from gateway.kafka_settings import KafkaSettings
 from hot_tier.cluster.etcd_settings import EtcdSettings
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.errors import InvalidConfig, SettingsError

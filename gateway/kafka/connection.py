@@ -1,8 +1,8 @@
 """One client's connection: bytes in, frames to handlers, answers out in order.
 
-Owns: the receive buffer, the queue of answers, and when the socket is read.
-Leaves to: `receive` where bytes are put, `apis` what a frame means, handlers what is done about it, the listener
-(`server`) who may connect and for how long.
+Owns: when the socket is read, and what happens to each frame.
+Leaves to: `receive` where bytes are put, `apis` what a frame means, handlers what is done about it, `responses` how an
+answer is written, `answers` in which order they leave, the listener (`server`) who may connect and for how long.
 
 - Frames are handled in the order they came, answers leave in that order, whatever finishes first.
 - A frame is handled where it was received; what a handler keeps beyond its return it copies.
@@ -14,8 +14,6 @@ Leaves to: `receive` where bytes are put, `apis` what a frame means, handlers wh
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable
 from functools import partial
 from inspect import isawaitable
 from types import CoroutineType
@@ -23,18 +21,18 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
+from gateway.kafka.answers import Answer, Answers
 from gateway.kafka.apis import Route
-from gateway.kafka.error_response import error_response, error_response_steps
-from gateway.kafka.errors import DecodeError, TooManyElements, UnsupportedVersion, error_code, error_message
+from gateway.kafka.errors import DecodeError, TooManyElements, UnsupportedVersion
 from gateway.kafka.handler import CloseConnection, Overtakable, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
-from gateway.kafka.protocol.frames import read_header, response_frame, skip_tagged
+from gateway.kafka.protocol.frames import read_header, skip_tagged
 from gateway.kafka.protocol.schema import Buffer
 from gateway.kafka.protocol.writers import TakesLong
 from gateway.kafka.receive import ReceiveBuffer
 from gateway.kafka.refusals import Refusals
-from gateway.kafka.slices import read_request, write_response
-from hot_tier.errors import TierlogError
+from gateway.kafka.responses import Responses
+from gateway.kafka.slices import read_request
 
 if TYPE_CHECKING:
     from gateway.kafka.server import KafkaServer
@@ -61,29 +59,13 @@ CLOSING: Final = 32
 LARGE: Final = 64
 
 
-class _Answer:
-    """A place in the queue of answers; `frame` is None until it is ready."""
-
-    __slots__ = ("frame", "future", "overlaps", "patient")
-
-    def __init__(self) -> None:
-        self.frame: list[Buffer] | None = None
-        self.future: asyncio.Future[Any] | None = None
-        self.overlaps = False
-        """The next request need not wait for it."""
-        self.patient = False
-
-
 class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: "KafkaServer") -> None:
         self._server = server
         self._apis = server.apis
         self._received = ReceiveBuffer(server.settings.max_request_bytes, server.buffers)
-        self._answers: deque[_Answer] = deque()
-        self._held_bytes = 0
-        """Of answers that are ready and wait for one before them."""
-        self._out: list[Buffer] = []
-        self._out_bytes = 0
+        self._answers = Answers(server.settings.max_inflight_requests)
+        self._responses = Responses(server.node.lane, server.report, self._throttle)
         self._blocked = 0
         self._reading = True
         self._ending = False
@@ -105,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         self.host, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
         self._received.address = self.host
+        self._responses.peer = self.peer
         if not self._server.admit(self):
             self._blocked |= CLOSING
             self._transport.abort()
@@ -117,11 +100,7 @@ class Connection(asyncio.BufferedProtocol):
             self._throttling.cancel()
         self._received.release()
         self._count_unsent(0)
-        for answer in self._answers:
-            if answer.future is not None and not isinstance(answer.future, asyncio.Task):
-                answer.future.cancel()
-        self._answers.clear()
-        self._out = []
+        self._answers.drop()
         self._server.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -170,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         except CloseConnection:
             self.close()
             return
-        if self._out:
+        if self._answers.out:
             self._send()
         if self._blocked or not pending_bytes:
             self.frame_since_s = None
@@ -215,14 +194,15 @@ class Connection(asyncio.BufferedProtocol):
         except CloseConnection:
             raise
         except Exception as error:
-            result = self._failed(route, request, error)
+            result = self._responses.failed(route, request, error)
         if type(result) is route.response:
             try:
-                self._put(self._encode(route, correlation_id, request, result))
+                self._put(self._responses.encode(route, correlation_id, request, result))
             except TakesLong:
-                self._wait(route, correlation_id, request, self._encode_in_slices(route, correlation_id, result))
+                work = self._responses.encode_in_slices(route, correlation_id, result)
+                self._wait(route, correlation_id, request, work)
         elif type(result) is CoroutineType:
-            self._wait(route, correlation_id, request, self._work(route, correlation_id, request, result))
+            self._wait(route, correlation_id, request, self._responses.work(route, correlation_id, request, result))
         elif result is not None:
             self._wait(route, correlation_id, request, result)
 
@@ -243,33 +223,13 @@ class Connection(asyncio.BufferedProtocol):
             turn = self._server.node.lane.turn()
             await turn.rest()
             request = await read_request(route, body, turn)
-            return await self._work(route, correlation_id, request, self._result(route, context, request))
+            return await self._responses.work(route, correlation_id, request, self._result(route, context, request))
         finally:
             self._server.buffers.receiving.give_back(self.host, copied_bytes)
 
     async def _result(self, route: Route, context: RequestContext, request: Any) -> Any:
         result = route.function(request, context)
         return await result if isawaitable(result) else result
-
-    async def _work(self, route: Route, correlation_id: int, request: Any, work: Awaitable[Any]) -> list[Buffer] | None:
-        """The whole answer of a handler that takes its time; None if there is none."""
-        try:
-            response = await work
-        except CloseConnection:
-            raise
-        except Exception as error:
-            response = await self._failed_in_slices(route, request, error)
-        if response is None:
-            return None
-        try:
-            return self._encode(route, correlation_id, request, response)
-        except TakesLong:
-            pass
-        try:
-            return await self._encode_in_slices(route, correlation_id, response)
-        except Exception as error:
-            response = await self._failed_in_slices(route, request, error)
-            return await self._encode_in_slices(route, correlation_id, response)
 
     def _new_route(self, api_key: int, version: int, client_id: str) -> tuple[Route, RequestContext]:
         if len(self._routes) >= MAX_ROUTES:
@@ -287,6 +247,8 @@ class Connection(asyncio.BufferedProtocol):
             server.report,
             self._throttle,
             self._refusals,
+            server.fetch_sessions,
+            server.replica_sessions,
         )
         self._routes[(api_key, version, client_id)] = route, context
         return route, context
@@ -294,33 +256,27 @@ class Connection(asyncio.BufferedProtocol):
     def _answer_unknown_version(self, correlation_id: int) -> None:
         """A client that speaks a newer ApiVersions than we do reads the ranges from a body of version 0."""
         route = self._apis.route(ApiKey.API_VERSIONS, 0)
-        self._put(self._encode(route, correlation_id, None, self._apis.unknown_version()))
+        self._put(self._responses.encode(route, correlation_id, None, self._apis.unknown_version()))
 
     def _wait(self, route: Route, correlation_id: int, request: Any, result: Any) -> None:
-        answer = _Answer()
         if type(result) is CoroutineType:
-            answer.future = self._server.spawn(result)
+            answer = Answer(self._server.spawn(result), patient=route.patient)
         else:
-            answer.future = result
-            answer.overlaps = route.overlaps or isinstance(result, Overtakable)
-        answer.patient = route.patient
-        answer.future.add_done_callback(partial(self._done, answer, route, correlation_id, request))
+            overlaps = route.overlaps or isinstance(result, Overtakable)
+            answer = Answer(result, overlaps=overlaps, patient=route.patient)
+        self._settle_when_done(answer, route, correlation_id, request)
         if not answer.overlaps:
             self._blocked |= ANSWER
-        self._queue(answer)
-
-    def _queue(self, answer: _Answer) -> None:
-        self._answers.append(answer)
-        if self._is_crowded():
+        self._answers.expect(answer)
+        if self._answers.is_crowded:
             self._blocked |= QUEUE
 
-    def _is_crowded(self) -> bool:
-        return (
-            len(self._answers) >= self._server.settings.max_inflight_requests or self._held_bytes >= UNSENT_HIGH_BYTES
-        )
+    def _settle_when_done(self, answer: Answer, route: Route, correlation_id: int, request: Any) -> None:
+        assert answer.future is not None
+        answer.future.add_done_callback(partial(self._done, answer, route, correlation_id, request))
 
     def _done(
-        self, answer: _Answer, route: Route, correlation_id: int, request: Any, future: asyncio.Future[Any]
+        self, answer: Answer, route: Route, correlation_id: int, request: Any, future: asyncio.Future[Any]
     ) -> None:
         try:
             error = future.exception()
@@ -329,18 +285,18 @@ class Connection(asyncio.BufferedProtocol):
             elif isinstance(error, CloseConnection | DecodeError):
                 raise error
             else:
-                result = self._failed(route, request, cast(Exception, error))
+                result = self._responses.failed(route, request, cast(Exception, error))
             if self._blocked & CLOSING:
                 return
             if result is None:
-                answer.frame = []
+                frame: list[Buffer] = []
             elif type(result) is list:
-                answer.frame = result
+                frame = result
             else:
-                answer.frame = self._encode(route, correlation_id, request, result)
+                frame = self._responses.encode(route, correlation_id, request, result)
         except TakesLong:
-            answer.future = self._server.spawn(self._encode_in_slices(route, correlation_id, result))
-            answer.future.add_done_callback(partial(self._done, answer, route, correlation_id, request))
+            answer.future = self._server.spawn(self._responses.encode_in_slices(route, correlation_id, result))
+            self._settle_when_done(answer, route, correlation_id, request)
             return
         except DecodeError as wrong:
             self._fail(wrong)
@@ -348,14 +304,11 @@ class Connection(asyncio.BufferedProtocol):
         except (CloseConnection, asyncio.CancelledError):
             self.close()
             return
-        self._held_bytes += sum(map(len, answer.frame))
-        while self._answers and (frame := self._answers[0].frame) is not None:
-            self._answers.popleft()
-            self._out.extend(frame)
-            size = sum(map(len, frame))
-            self._held_bytes -= size
-            self._out_bytes += size
-        if self._out:
+        self._answers.settle(answer, frame)
+        self._answered(answer)
+
+    def _answered(self, answer: Answer) -> None:
+        if self._answers.out:
             self._send()
         if self._ending and not self._answers:
             self.close()
@@ -363,69 +316,24 @@ class Connection(asyncio.BufferedProtocol):
         if self._blocked & DRAINING:
             self._server.progress.set()
         over = 0 if answer.overlaps else ANSWER | LARGE
-        if self._blocked & QUEUE and not self._is_crowded():
+        if self._blocked & QUEUE and not self._answers.is_crowded:
             over |= QUEUE
         if over:
             self._unblock(over)
 
-    def _failed(self, route: Route, request: Any, error: Exception) -> Any:
-        """The response that tells of an error that the handler did not."""
-        if not isinstance(error, TierlogError | TimeoutError):
-            self._server.report(error, api=route.api_key.name, version=route.version, peer=self.peer)
-        made = error_response(route.response, route.version, request, error_code(error), error_message(error))
-        if made is None:
-            raise CloseConnection
-        return made
-
-    async def _failed_in_slices(self, route: Route, request: Any, error: Exception) -> Any:
-        if not isinstance(error, TierlogError | TimeoutError):
-            self._server.report(error, api=route.api_key.name, version=route.version, peer=self.peer)
-        steps = error_response_steps(route.response, route.version, request, error_code(error), error_message(error))
-        made = await self._server.node.lane.turn().run(steps)
-        if made is None:
-            raise CloseConnection
-        return made
-
     # Answers
 
-    def _encode(self, route: Route, correlation_id: int, request: Any, response: Any) -> list[Buffer]:
-        """TakesLong: in slices, then."""
-        body: list[Buffer] = [b""]
-        try:
-            route.write(response, body.append)
-        except TakesLong:
-            raise
-        except Exception as error:
-            body = [b""]
-            response = self._failed(route, request, error)
-            route.write(response, body.append)
-        return self._frame(route, correlation_id, response, body)
-
-    async def _encode_in_slices(self, route: Route, correlation_id: int, response: Any) -> list[Buffer]:
-        body = await write_response(route, response, self._server.node.lane.turn())
-        return self._frame(route, correlation_id, response, body)
-
-    def _frame(self, route: Route, correlation_id: int, response: Any, body: list[Buffer]) -> list[Buffer]:
-        if route.throttles and response.throttle_time_ms > 0:
-            self._throttle(response.throttle_time_ms)
-        return response_frame(correlation_id, body, route.flexible_response)
-
     def _put(self, frame: list[Buffer]) -> None:
-        if self._answers:
-            answer = _Answer()
-            answer.frame = frame
-            self._held_bytes += sum(map(len, frame))
-            self._queue(answer)
-        else:
-            self._out.extend(frame)
-            self._out_bytes += sum(map(len, frame))
-            if self._out_bytes >= SEND_BYTES:
-                self._send()
+        answers = self._answers
+        if answers.put(frame):
+            if answers.is_crowded:
+                self._blocked |= QUEUE
+        elif answers.out_bytes >= SEND_BYTES:
+            self._send()
 
     def _send(self) -> None:
-        out, self._out = self._out, []
-        self._server.sent_bytes += self._out_bytes
-        self._out_bytes = 0
+        out, nbytes = self._answers.take()
+        self._server.sent_bytes += nbytes
         if len(out) == 1:
             self._transport.write(out[0])
         else:
@@ -454,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._blocked |= CLOSING
         self.stuck_since_s = self._server.now_s
-        if self._out:
+        if self._answers.out:
             self._send()
         self._transport.close()
 
@@ -466,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def at_work(self) -> bool:
         """Requests are being worked on; a long poll is not work."""
-        return any(not answer.patient for answer in self._answers)
+        return self._answers.at_work
 
     def stop_reading(self) -> None:
         """No further request is taken; those at work are answered."""

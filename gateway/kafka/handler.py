@@ -25,6 +25,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from gateway.kafka.buffers import Buffers
 from gateway.kafka.refusals import Refusals
+from gateway.kafka.sessions.fetch import FetchSessions
+from gateway.kafka.sessions.replicas import ReplicaSessions
 from gateway.lane import Turn
 from gateway.node import Node
 
@@ -49,6 +51,8 @@ class RequestContext:
     """Reads nothing from the connection for so many milliseconds: for a request that is not answered."""
     refusals: Refusals
     """Of this connection's producers."""
+    fetch_sessions: FetchSessions
+    replica_sessions: ReplicaSessions
 
     @property
     def host(self) -> str:

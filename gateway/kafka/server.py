@@ -11,7 +11,9 @@ import structlog
 from gateway.kafka.apis import Apis, load_handlers
 from gateway.kafka.buffers import Buffers
 from gateway.kafka.connection import Connection
-from gateway.kafka.settings import KafkaSettings
+from gateway.kafka.sessions.fetch import FetchSessions
+from gateway.kafka.sessions.replicas import ReplicaSessions
+from gateway.kafka_settings import KafkaSettings
 from gateway.node import Node
 from gateway.quotas import ANONYMOUS
 
@@ -26,6 +28,8 @@ class KafkaServer:
         self.settings = settings
         self.apis = apis or Apis(load_handlers())
         self.buffers = Buffers(settings.max_receiving_bytes, settings.max_unsent_bytes)
+        self.fetch_sessions = FetchSessions(settings.max_fetch_sessions)
+        self.replica_sessions = ReplicaSessions()
         self.principal = ANONYMOUS
         self.listener = "PLAINTEXT"
         self.loop: asyncio.AbstractEventLoop

@@ -13,7 +13,7 @@ from cold_tier.objects.open import StoreSettings
 from gateway.coordinators.settings import GroupSettings
 from gateway.http.api import Api
 from gateway.http.settings import HttpSettings
-from gateway.kafka.settings import KafkaSettings
+from gateway.kafka_settings import KafkaSettings
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.ids import PartitionId, TopicPartition
 from hot_tier.log.config import TopicConfig

@@ -20,7 +20,6 @@ from gateway.fetch.reader import Fetched, Isolation, Located
 from gateway.kafka.errors import InconsistentTopicId, error_code
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.handlers import replica_fetch
-from gateway.kafka.handlers.fetch_sessions import MAX_PARTITIONS, Plan, Wanted, news
 from gateway.kafka.handlers.leadership import current_leader, diverging_epoch, nearer_replica
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.fetch import (
@@ -32,6 +31,7 @@ from gateway.kafka.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from gateway.kafka.sessions.fetch import MAX_PARTITIONS, Plan, Wanted, news
 from hot_tier.errors import FencedLeaderEpoch, NotLeader, TierlogError
 from hot_tier.replication.readable import ReadablePartition
 
@@ -53,7 +53,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
     node = context.node
     if request.replica_state is not None and request.replica_state.replica_id >= 0:
         return replica_fetch.handle(request, context)
-    plan = node.fetch_sessions.plan(request, context.api_version, node.clock())
+    plan = context.fetch_sessions.plan(request, context.api_version, node.clock())
     if plan.error:
         return FetchResponse(error_code=plan.error, session_id=plan.session_id)
     max_bytes = context.buffers.answer_bytes(min(request.max_bytes, node.kafka.fetch_max_bytes))
@@ -356,7 +356,7 @@ class LargeFetch:
         self._moved = asyncio.Event()
 
     async def answer(self, min_bytes: int) -> FetchResponse:
-        sessions = self._context.node.fetch_sessions
+        sessions = self._context.fetch_sessions
         count = len(self._plan.wanted)
         while sessions.waiting + count <= MAX_PARTITIONS and self._left_s() > 0:
             began_s = perf_counter()

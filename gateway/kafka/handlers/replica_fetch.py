@@ -58,10 +58,10 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
     broker = node.image.broker(NodeId(asker.replica_id))
     if broker is None or broker.epoch != asker.replica_epoch:
         return FetchResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-    node.replica_sessions.heard_ms[broker.id] = steady_ms()
-    session = node.replica_sessions.find(broker.id, context.client_id)
+    context.replica_sessions.heard_ms[broker.id] = steady_ms()
+    session = context.replica_sessions.find(broker.id, context.client_id)
     if request.session_epoch == FIRST_EPOCH:
-        session = node.replica_sessions.begin(
+        session = context.replica_sessions.begin(
             broker.id,
             context.client_id,
             lambda session_id: ReplicaSession(session_id, node, broker),

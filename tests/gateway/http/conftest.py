@@ -14,7 +14,7 @@ from multidict import CIMultiDictProxy
 from gateway.coordinators.settings import GroupSettings
 from gateway.http.api import Api
 from gateway.http.settings import HttpSettings
-from gateway.kafka.settings import KafkaSettings
+from gateway.kafka_settings import KafkaSettings
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.settings import LogSettings
 from tierlog.broker import Broker

@@ -15,7 +15,7 @@ from gateway.coordinators.settings import GroupSettings
 from gateway.fetch.reader import Reader
 from gateway.kafka.replica_client import replica_links
 from gateway.kafka.server import KafkaServer
-from gateway.kafka.settings import KafkaSettings
+from gateway.kafka_settings import KafkaSettings
 from gateway.node import Node
 from gateway.quotas import Quotas
 from hot_tier.cluster import model
@@ -50,6 +50,7 @@ REPLICATION = ReplicationSettings(lag_time_max_ms=1_000)
 class Member:
     node_id: NodeId
     node: Node
+    server: KafkaServer
     table: PartitionTable
     image: ClusterImage
     fetchers: Fetchers
@@ -164,9 +165,9 @@ class Members:
         server = KafkaServer(made, kafka)
         await server.start(listener)
         stack.push_async_callback(server.stop)
-        isr.start(table, made.replica_sessions.heard_ms)
+        isr.start(table, server.replica_sessions.heard_ms)
         stack.push_async_callback(isr.stop)
-        member = Member(node_id, made, table, image, fetchers, isr, logs, host, port, suspected, stack)
+        member = Member(node_id, made, server, table, image, fetchers, isr, logs, host, port, suspected, stack)
         self.by_node[node] = member
         await self.write(Put(model.broker_key(node_id), model.encode(BrokerInfo(node_id, host, port, rack))))
         fetchers.start()

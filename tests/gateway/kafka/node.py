@@ -13,7 +13,7 @@ from gateway.coordinators.coordinator import GroupCoordinator
 from gateway.coordinators.settings import GroupSettings
 from gateway.fetch.reader import Reader
 from gateway.kafka.server import KafkaServer
-from gateway.kafka.settings import KafkaSettings
+from gateway.kafka_settings import KafkaSettings
 from gateway.node import Node
 from gateway.quotas import Quotas
 from hot_tier.cluster.admin import TopicAdmin

@@ -28,7 +28,7 @@ from gateway.kafka.protocol.messages.list_offsets import (
 )
 from gateway.kafka.protocol.messages.produce import ProduceRequest, ProduceResponse
 from gateway.kafka.server import KafkaServer
-from gateway.kafka.settings import KafkaSettings
+from gateway.kafka_settings import KafkaSettings
 from gateway.lane import Lane
 from hot_tier.errors import UnknownTopic
 from tests.gateway.kafka.wire import Wire, free_port, request_frame

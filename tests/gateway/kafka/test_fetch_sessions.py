@@ -3,7 +3,6 @@
 from uuid import UUID
 
 from gateway.kafka.errors import ErrorCode
-from gateway.kafka.handlers.fetch_sessions import EVICTABLE_AFTER_MS, LAST_EPOCH, FetchSessions, news
 from gateway.kafka.protocol.messages.fetch import (
     EpochEndOffset,
     FetchPartition,
@@ -12,6 +11,7 @@ from gateway.kafka.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from gateway.kafka.sessions.fetch import EVICTABLE_AFTER_MS, LAST_EPOCH, FetchSessions, news
 
 
 def topic(name, *partitions):

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from gateway.kafka.handlers import fetch as handler
-from gateway.kafka.handlers import fetch_sessions
 from gateway.kafka.protocol.api_keys import ApiKey
+from gateway.kafka.sessions import fetch as fetch_sessions
 from tests.gateway.kafka.test_fetch import (  # noqa: F401
     BIG,
     fetch,
@@ -46,11 +46,11 @@ async def test_who_waits_wakes_for_any_partition_and_leaves_nothing_behind(topic
     async with topic.connect() as wire:
         await wire.send(fetch(topic, 12, (0, 0, BIG), (1, 0, BIG), (2, 0, BIG), max_wait_ms=30_000), 12)
         await asyncio.sleep(0.1)
-        assert topic.node.fetch_sessions.waiting == 3
+        assert topic.server.fetch_sessions.waiting == 3
         await write(topic, b"late", partition=2)
         _, answer = await asyncio.wait_for(wire.receive(ApiKey.FETCH, 12), 10)
         assert values(parts(answer)[2]) == [b"late"]
-        assert topic.node.fetch_sessions.waiting == 0
+        assert topic.server.fetch_sessions.waiting == 0
         assert not any(topic.node.partitions.get("t", index)._waiters for index in range(3))
 
 

@@ -277,7 +277,7 @@ async def test_a_follower_that_goes_away_leaves_nothing_behind(tmp_path):
     async with following(tmp_path) as follower:
         await follower.fetch(at(0))
         await follower.send(wait_ms=LONG_MS)
-        session = follower.leader.node.replica_sessions.find(FOLLOWER, "test")
+        session = follower.leader.server.replica_sessions.find(FOLLOWER, "test")
         await until(lambda: session._poll is not None)
         follower.wire.outgoing.close()
         await until(lambda: session._poll is None)

@@ -20,7 +20,7 @@ from gateway.kafka.handlers import (
 from gateway.kafka.protocol.readers import reader
 from gateway.kafka.protocol.schema import message_info
 from gateway.kafka.protocol.writers import writer
-from gateway.kafka.settings import KafkaSettings
+from gateway.kafka_settings import KafkaSettings
 from gateway.node import Node
 from gateway.quotas import Quotas
 from hot_tier.cluster.admin import TopicAdmin
@@ -60,7 +60,7 @@ class Caller:
         assert handler.min_version <= version <= handler.max_version
         received = reader(type(request), version)(memoryview(_encode(request, version)))
         about = (version, "client", "ANONYMOUS", "127.0.0.1", "kafka")
-        context = RequestContext(self.node, *about, buffers=None, report=None, throttle=None, refusals=None)  # type: ignore[arg-type]
+        context = RequestContext(self.node, *about, *[None] * 6)  # type: ignore[arg-type]
         answer = handler.function(received, context)
         if isawaitable(answer):
             answer = await answer

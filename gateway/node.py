@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hot_tier.ids import NodeId
     from hot_tier.log.config import TopicConfig
     from hot_tier.log.manager import LogManager
-    from hot_tier.replication.partition import Partition
+    from hot_tier.replication.led_partition import LedPartition
     from hot_tier.replication.table import PartitionTable
 
 
@@ -61,7 +61,7 @@ class Node:
         self.moves = PartitionMoves(self.store, self.image)
         self.kept = KeptSettings(self.store, self.image)
 
-    def batch_limits(self, partition: "Partition", *, on_loop: bool = False) -> BatchLimits:
+    def batch_limits(self, partition: "LedPartition", *, on_loop: bool = False) -> BatchLimits:
         """Returns what the partition's topic takes; with `on_loop`, what of that is checked on the loop."""
         config = partition.log.config
         known = self._limits.get(partition.tp.topic)

@@ -15,7 +15,7 @@ from hot_tier.errors import BatchTooLarge, CorruptBatch, CorruptLog, Unsupported
 from hot_tier.record.batch import ReadBuffer, check_crc, iter_headers
 from hot_tier.record.columns import MAX_COLUMNS_BYTES, RecordColumns, decode_batches
 from hot_tier.record.records import Headers, Record, decode_records
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 
 CHUNK_BYTES: Final = 256 * 1024
 FEW_RECORDS: Final = 20
@@ -101,7 +101,7 @@ class RecordStream:
     """From `position` up to `end_offset`, which lies at or below the last stable offset."""
 
     def __init__(
-        self, node: Node, partition: Partition, start: int, end_offset: int, *, max_bytes: int | None = None
+        self, node: Node, partition: LedPartition, start: int, end_offset: int, *, max_bytes: int | None = None
     ) -> None:
         """`max_bytes`: stop before a batch that would go beyond it, unless it is the first."""
         self._reader = node.reader

@@ -22,7 +22,7 @@ from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import Stopped
 from hot_tier.errors import TierlogError
 from hot_tier.ids import NO_EPOCH, Offset
-from hot_tier.replication.replica import Replica
+from hot_tier.replication.followed_partition import FollowedPartition
 from hot_tier.replication.table import PartitionTable
 from offloader.plan import local_drop_offset
 from offloader.stored import stored_until
@@ -71,7 +71,7 @@ class FollowedPartitions:
         for layout in self._catalog.take_wanted() & {_layout(replica) for replica in self._partitions.replicas}:
             await self._load(layout, now_ms)
 
-    async def _drop_local(self, layout: PartitionLayout, replica: Replica, now_ms: int) -> bool:
+    async def _drop_local(self, layout: PartitionLayout, replica: FollowedPartition, now_ms: int) -> bool:
         archived = self._image.archived(replica.topic.id, replica.tp.partition)
         if archived is None:
             return False
@@ -92,7 +92,9 @@ class FollowedPartitions:
             self._kept.pop(layout, None)
         return partition_log.drop_local_before(until, now_ms) > 0
 
-    async def _stored_until(self, layout: PartitionLayout, replica: Replica, drop: Offset) -> tuple[Offset, str]:
+    async def _stored_until(
+        self, layout: PartitionLayout, replica: FollowedPartition, drop: Offset
+    ) -> tuple[Offset, str]:
         """Up to where the bucket holds what is to be dropped, and what is wrong there."""
         store, local_start = self._catalog.store, replica.log.local_log_start_offset
         try:
@@ -104,7 +106,7 @@ class FollowedPartitions:
         except TierlogError as error:
             return local_start, str(error)
 
-    def _judge(self, layout: PartitionLayout, replica: Replica, snapshot: Snapshot | None) -> Judgement:
+    def _judge(self, layout: PartitionLayout, replica: FollowedPartition, snapshot: Snapshot | None) -> Judgement:
         recorded = self._image.archive_record(layout.topic_id, layout.partition)
         local = Local(replica.log.log_start_offset, replica.log.local_log_start_offset)
         return judge(snapshot, recorded, local, self._owner, NO_EPOCH)
@@ -131,5 +133,5 @@ class FollowedPartitions:
             self._catalog.drop(layout)
 
 
-def _layout(replica: Replica) -> PartitionLayout:
+def _layout(replica: FollowedPartition) -> PartitionLayout:
     return PartitionLayout(replica.tp.topic, replica.topic.id, replica.tp.partition)

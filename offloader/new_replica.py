@@ -14,7 +14,7 @@ from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import Stopped
 from hot_tier.errors import OffsetArchived
 from hot_tier.ids import NO_EPOCH, Offset
-from hot_tier.replication.replica import Replica
+from hot_tier.replication.followed_partition import FollowedPartition
 from offloader.restore import load_history
 from offloader.stored import stored_until
 from offloader.trust import Local, judge, stopped_error
@@ -25,7 +25,7 @@ class ArchivedStart:
         self._store = store
         self._image = image
 
-    async def __call__(self, replica: Replica) -> None:
+    async def __call__(self, replica: FollowedPartition) -> None:
         where = str(replica.tp)
         layout = PartitionLayout(replica.tp.topic, replica.topic.id, replica.tp.partition)
         recorded = self._image.archive_record(layout.topic_id, layout.partition)

@@ -26,7 +26,7 @@ from hot_tier.cluster.model import Topic
 from hot_tier.cluster.store import MetadataStore
 from hot_tier.errors import CorruptLog, TierlogError
 from hot_tier.ids import NodeId, TopicId, TopicPartition
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 from hot_tier.replication.table import PartitionTable
 from offloader.deleted_topics import DeletedTopics
 from offloader.followed import FollowedPartitions
@@ -220,7 +220,7 @@ class Offloader:
             await self.deleted_topics.collect(self._clock())
         self.rounds += 1
 
-    def _is_due(self, partition: Partition, now_ms: int) -> bool:
+    def _is_due(self, partition: LedPartition, now_ms: int) -> bool:
         partition_log = partition.log
         pause_ms = self._not_before.get(partition.tp, 0) - now_ms
         # A partition that nobody ever wrote to has nothing in the bucket, and needs nothing there.
@@ -246,7 +246,7 @@ class Offloader:
         topics = {partition.topic.id for partition in alive.values()}
         self._described = {topic_id: text for topic_id, text in self._described.items() if topic_id in topics}
 
-    async def _open_archives(self, partitions: Iterable[Partition]) -> None:
+    async def _open_archives(self, partitions: Iterable[LedPartition]) -> None:
         room = asyncio.Semaphore(_OPEN_AT_ONCE)
 
         async def open_archive(archive: PartitionArchive) -> bool:
@@ -264,7 +264,7 @@ class Offloader:
                 opening.append(self._try(archive, open_archive(archive)))
         await asyncio.gather(*opening)
 
-    async def _attend(self, partition: Partition, worker: WorkerProcess) -> bool:
+    async def _attend(self, partition: LedPartition, worker: WorkerProcess) -> bool:
         """One segment, then retention and garbage; whether there is more to archive."""
         archive = self._archives[partition.tp] = self._archives.pop(partition.tp)
 

@@ -42,7 +42,7 @@ from hot_tier.ids import NO_EPOCH, LeaderEpoch, Offset
 from hot_tier.log.files import signature
 from hot_tier.log.mending import proved_again
 from hot_tier.log.producer_snapshots import snapshot_path
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 from offloader import failpoints
 from offloader.archive import ArchiveJob
 from offloader.archive_record import ArchiveRecord, mark_of, nothing_archived
@@ -62,7 +62,7 @@ LOOK_MS: Final = 120_000
 class PartitionArchive:
     def __init__(
         self,
-        partition: Partition,
+        partition: LedPartition,
         catalog: Catalog,
         metadata: MetadataStore,
         settings: OffloadSettings,

@@ -26,7 +26,7 @@ from hot_tier.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from hot_tier.log.config import TopicConfig
 from hot_tier.record.batch import read_header
 from hot_tier.record.records import NewRecord, Record, encode_records
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 
 SUFFIX: Final = ".dlq"
 HEADER: Final = "tierlog.dlq."
@@ -76,7 +76,7 @@ class OtherBrokers(Protocol):
 class LedHere:
     """A dead-letter partition that this node leads."""
 
-    def __init__(self, node: Node, partition: Partition) -> None:
+    def __init__(self, node: Node, partition: LedPartition) -> None:
         self._node = node
         self._partition = partition
         self.tp = partition.tp
@@ -115,7 +115,7 @@ class DeadLetterTopics:
             if topic.name.endswith(ending) and len(topic.name) > len(ending)
         ]
 
-    async def copies(self, group: str, partition: Partition) -> Copies | None:
+    async def copies(self, group: str, partition: LedPartition) -> Copies | None:
         """Returns what was copied from this partition; None while there is no dead-letter topic for it."""
         dlq = self._node.image.find_topic(f"{partition.tp.topic}.{group}{SUFFIX}")
         if dlq is None or partition.tp.partition >= dlq.partitions:
@@ -136,7 +136,7 @@ class DeadLetterTopics:
         elsewhere = self._others.led_elsewhere(topic, partition)
         return LedHere(self._node, self._node.partitions.get(topic, partition)) if elsewhere is None else elsewhere
 
-    async def make(self, group: str, partition: Partition) -> tuple[DeadLetterPartition, Copies]:
+    async def make(self, group: str, partition: LedPartition) -> tuple[DeadLetterPartition, Copies]:
         """Returns the partition to copy to, which is made if need be, and what was copied there already."""
         topic = await self._make_topic(group, partition.topic)
         target = self._place(topic.name, partition.tp.partition)
@@ -147,7 +147,7 @@ class DeadLetterTopics:
     async def copy(
         self,
         group: str,
-        source: Partition,
+        source: LedPartition,
         record: Record,
         notes: Mapping[str, str],
         target: DeadLetterPartition,
@@ -164,7 +164,7 @@ class DeadLetterTopics:
         self.copied += 1
         return offset
 
-    async def _read(self, group: str, source: Partition, target: DeadLetterPartition) -> dict[int, int]:
+    async def _read(self, group: str, source: LedPartition, target: DeadLetterPartition) -> dict[int, int]:
         offsets: dict[int, int] = {}
         source_id = str(source.topic.id)
         async for records in target.records():
@@ -226,7 +226,7 @@ def _dead_letter_config(source: Topic, settings: TopicConfig) -> dict[str, str]:
     return config
 
 
-def _with_origin(record: Record, source: Partition, notes: Mapping[str, str], now_ms: int) -> NewRecord:
+def _with_origin(record: Record, source: LedPartition, notes: Mapping[str, str], now_ms: int) -> NewRecord:
     origin = {
         **notes,
         "topic": source.tp.topic,

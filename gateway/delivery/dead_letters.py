@@ -26,7 +26,7 @@ from gateway.record_stream import RecordStream
 from hot_tier.errors import BrokerUnreachable, InvalidTopicName, NoLeader, OffsetOutOfRange, OutcomeUnknown
 from hot_tier.ids import NO_EPOCH, LeaderEpoch, PartitionId, TopicId, TopicPartition
 from hot_tier.record.records import Record
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 
 MAX_SESSIONS: Final = 10_000
 
@@ -96,12 +96,12 @@ class DeadLetters:
 
     # What consumers report
 
-    async def dead_letter(self, group: str, partition: Partition, offset: int, reason: str) -> DeadLetter:
+    async def dead_letter(self, group: str, partition: LedPartition, offset: int, reason: str) -> DeadLetter:
         async with self._session(group, partition).lock:
             return await self._set_aside(group, partition, offset, reason)
 
     async def fail(
-        self, group: str, partition: Partition, offset: int, reason: str, max_deliveries: int | None = None
+        self, group: str, partition: LedPartition, offset: int, reason: str, max_deliveries: int | None = None
     ) -> Counted:
         """Counts a failed delivery. The one that reaches the limit dead-letters the record."""
         limit = self._max_deliveries if max_deliveries is None else max_deliveries
@@ -113,16 +113,16 @@ class DeadLetters:
 
     # What consumers read
 
-    async def group_position(self, group: str, partition: Partition) -> int:
+    async def group_position(self, group: str, partition: LedPartition) -> int:
         """Returns where the group reads next: its committed offset, or the log start if there is none in the log."""
         return _position(await self._elsewhere.committed(group, partition.tp), partition.log)
 
-    async def handled(self, group: str, partition: Partition) -> Collection[int]:
+    async def handled(self, group: str, partition: LedPartition) -> Collection[int]:
         """Returns the offsets that were dead-lettered for this group."""
         copies = await self.topics.copies(group, partition)
         return () if copies is None else copies.offsets.keys()
 
-    async def before_delivery(self, group: str, partition: Partition, first: int) -> Delivery:
+    async def before_delivery(self, group: str, partition: LedPartition, first: int) -> Delivery:
         """Returns how to deliver records from `first` on, which the group has not committed."""
         if not self._max_deliveries or not self._redelivery_after_ms:
             return Delivery.WHOLE
@@ -140,7 +140,7 @@ class DeadLetters:
                 await self._change(group, partition, lambda before: before.cleared())
             return Delivery.WHOLE
 
-    def delivered(self, group: str, partition: Partition, first: int, end: int, *, alone: bool) -> None:
+    def delivered(self, group: str, partition: LedPartition, first: int, end: int, *, alone: bool) -> None:
         """Notes that the records from `first` up to `end` were sent. The same again soon is still the same delivery."""
         session = self._session(group, partition)
         if session.first != first:
@@ -172,7 +172,7 @@ class DeadLetters:
 
     # Counting
 
-    async def _count(self, group: str, partition: Partition, offset: int, reason: str, limit: int) -> Counted:
+    async def _count(self, group: str, partition: LedPartition, offset: int, reason: str, limit: int) -> Counted:
         dead_letter_topic_name(group, partition.topic)
         copies = await self.topics.copies(group, partition)
         if copies is not None and offset in copies.offsets:
@@ -186,7 +186,7 @@ class DeadLetters:
             return Counted(failures, limit, None)
         return Counted(failures, limit, await self._set_aside(group, partition, offset, reason, failures))
 
-    async def _failed_silently(self, group: str, partition: Partition, session: _Session) -> bool:
+    async def _failed_silently(self, group: str, partition: LedPartition, session: _Session) -> bool:
         """Counts a delivery that is asked for again. Returns whether that dead-lettered its first record."""
         first, end, alone = session.first, session.end, session.alone
         session.first = -1
@@ -202,13 +202,13 @@ class DeadLetters:
             return False
         return counted.dead_letter is not None
 
-    async def _change(self, group: str, partition: Partition, decide: Callable[[Tally], Tally]) -> Tally:
+    async def _change(self, group: str, partition: LedPartition, decide: Callable[[Tally], Tally]) -> Tally:
         return await self._failed.change(group, partition.topic.id, partition.tp.partition, decide)
 
     # Setting aside
 
     async def _set_aside(
-        self, group: str, partition: Partition, offset: int, reason: str, failures: int | None = None
+        self, group: str, partition: LedPartition, offset: int, reason: str, failures: int | None = None
     ) -> DeadLetter:
         target, copies = await self.topics.make(group, partition)
         copied_to = copies.offsets.get(offset)
@@ -224,7 +224,7 @@ class DeadLetters:
         moved_to = await self._move_on(group, partition, copies)
         return DeadLetter(target.tp.topic, target.tp.partition, copied_to, duplicate, moved_to)
 
-    async def _read(self, partition: Partition, offset: int) -> Record:
+    async def _read(self, partition: LedPartition, offset: int) -> Record:
         log = partition.log
         if log.log_start_offset <= offset < partition.last_stable_offset:
             stream = RecordStream(self._node, partition, offset, offset + 1)
@@ -236,7 +236,7 @@ class DeadLetters:
 
     # The group's offset
 
-    async def _move_on(self, group: str, partition: Partition, copies: Copies) -> int | None:
+    async def _move_on(self, group: str, partition: LedPartition, copies: Copies) -> int | None:
         """Commits past the dead-lettered records that the group would read next. Returns its committed offset."""
         committed = await self._elsewhere.committed(group, partition.tp)
         end = start = _position(committed, partition.log)
@@ -258,7 +258,7 @@ class DeadLetters:
                 )
         return await self._elsewhere.committed(group, partition.tp)
 
-    def _session(self, group: str, partition: Partition) -> _Session:
+    def _session(self, group: str, partition: LedPartition) -> _Session:
         key = (group, partition.topic.id, int(partition.tp.partition))
         session = self._sessions.get(key)
         if session is None:

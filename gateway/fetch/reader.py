@@ -26,8 +26,8 @@ from cold_tier.reader import ColdReader
 from hot_tier.errors import OffsetNotAvailable, OffsetOutOfRange
 from hot_tier.ids import Offset, TopicId
 from hot_tier.log.reading import FileSlice, TimestampOffset
+from hot_tier.replication.followed_partition import FollowedPartition
 from hot_tier.replication.readable import ReadablePartition
-from hot_tier.replication.replica import Replica
 
 NOTHING: Final = b""
 MOST_LEFT: Final = 1000
@@ -108,7 +108,7 @@ class Reader:
         log = partition.log
         start = log.log_start_offset
         if not start <= offset <= log.log_end_offset:
-            if offset >= start and isinstance(partition, Replica):
+            if offset >= start and isinstance(partition, FollowedPartition):
                 raise OffsetNotAvailable(f"offset {offset} has not come to this follower", where=str(partition.tp))
             raise OffsetOutOfRange(
                 f"offset {offset} is not there",
@@ -254,7 +254,7 @@ class Reader:
                 hint=stopped.hint,
             )
         if manifest is None:
-            if self._archive is not None and isinstance(partition, Replica):
+            if self._archive is not None and isinstance(partition, FollowedPartition):
                 self._archive.catalog.want(_layout(partition))
             health = None if self._archive is None else self._archive.catalog.store.health
             raise ArchiveNotLoaded(

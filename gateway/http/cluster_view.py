@@ -21,7 +21,7 @@ from gateway.node import Node
 from hot_tier.cluster.model import BrokerInfo, Topic
 from hot_tier.errors import NotLeader, TierlogError
 from hot_tier.ids import PartitionId, TopicPartition
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 
 Refusal = Problem | TierlogError
 """Why something is not known or not done: decided here, or told by another broker."""
@@ -40,7 +40,7 @@ class Bounds(NamedTuple):
     segments: int
 
     @classmethod
-    def of(cls, partition: Partition) -> "Bounds":
+    def of(cls, partition: LedPartition) -> "Bounds":
         log = partition.log
         return cls(
             log.log_start_offset,

@@ -33,7 +33,7 @@ from hot_tier.record.batch import HEADER_BYTES
 from hot_tier.record.columns import HEADERS_TYPE, RecordColumns, encode_batch
 from hot_tier.record.records import NewRecord, encode_records
 from hot_tier.record.validate import validate_produced
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 
 BATCH_BYTES: Final = 256 * 1024
 """A lane's batch that has grown to this size leaves without waiting."""
@@ -83,7 +83,7 @@ class _Batch:
 class _Lane:
     __slots__ = ("in_flight", "open", "partition")
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: LedPartition) -> None:
         self.partition = partition
         self.open: _Batch | None = None
         self.in_flight = 0
@@ -147,13 +147,13 @@ class Producer:
         """
         turn = self._node.lane.turn()
         runs: list[Run] = []
-        targets: list[tuple[Partition, Sequence[int]]] = []
+        targets: list[tuple[LedPartition, Sequence[int]]] = []
         async for number, indexes in turn.through(chosen.items()):
             try:
                 targets.append((self._node.partitions.get(topic.name, PartitionId(number)), indexes))
             except TierlogError as error:
                 runs.append(Run(indexes, number, error))
-        appended: list[tuple[Partition, Run, asyncio.Future[None] | None]] = []
+        appended: list[tuple[LedPartition, Run, asyncio.Future[None] | None]] = []
         async for target, indexes, batch in turn.through(await off_loop(weight, _batches, targets, records)):
             try:
                 written = self._append(target, len(indexes), batch)
@@ -171,7 +171,7 @@ class Producer:
         return runs
 
     async def _commit(
-        self, partition: Partition, committed: "asyncio.Future[None] | None", deadline_s: float
+        self, partition: LedPartition, committed: "asyncio.Future[None] | None", deadline_s: float
     ) -> TierlogError | None:
         """Waits until a batch is committed. Returns what went wrong, if anything."""
         try:
@@ -184,12 +184,12 @@ class Producer:
             return self._not_in_time(partition)
         return None
 
-    def _not_in_time(self, partition: Partition) -> OutcomeUnknown:
+    def _not_in_time(self, partition: LedPartition) -> OutcomeUnknown:
         return OutcomeUnknown(
             f"written, and after {self._timeout_s:g} s not stored by every in-sync replica", where=str(partition.tp)
         )
 
-    def _lane(self, partition: Partition) -> _Lane:
+    def _lane(self, partition: LedPartition) -> _Lane:
         lane = self._lanes.get(partition.tp)
         if lane is None or lane.partition is not partition:
             lane = self._lanes[partition.tp] = _Lane(partition)
@@ -258,7 +258,9 @@ class Producer:
         elif self._lanes.get(lane.partition.tp) is lane:
             del self._lanes[lane.partition.tp]
 
-    def _append_singly(self, partition: Partition, records: Sequence[NewRecord]) -> tuple[list[Outcome], Offset | None]:
+    def _append_singly(
+        self, partition: LedPartition, records: Sequence[NewRecord]
+    ) -> tuple[list[Outcome], Offset | None]:
         outcomes: list[Outcome] = []
         last: Offset | None = None
         for record in records:
@@ -269,11 +271,11 @@ class Producer:
                 outcomes.append(error)
         return outcomes, last
 
-    def _write(self, partition: Partition, records: Sequence[NewRecord]) -> tuple[list[Outcome], Offset]:
+    def _write(self, partition: LedPartition, records: Sequence[NewRecord]) -> tuple[list[Outcome], Offset]:
         appended = self._append(partition, len(records), _encode(records))
         return _stored(partition.tp.partition, appended, records), appended.end_offset
 
-    def _append(self, partition: Partition, count: int, batch: bytearray) -> Appended:
+    def _append(self, partition: LedPartition, count: int, batch: bytearray) -> Appended:
         now_ms = self._node.clock()
         header = validate_produced(memoryview(batch), self._node.batch_limits(partition), now_ms)
         appended = partition.append(batch, header, now_ms)
@@ -331,11 +333,11 @@ def _header_column(records: Sequence[NewRecord]) -> "pa.ListArray[Any]":
 
 
 def _batches(
-    targets: Iterable[tuple[Partition, Sequence[int]]], records: Sequence[NewRecord]
-) -> list[tuple[Partition, list[int], bytearray]]:
+    targets: Iterable[tuple[LedPartition, Sequence[int]]], records: Sequence[NewRecord]
+) -> list[tuple[LedPartition, list[int], bytearray]]:
     """For each partition, in their order: indexes of records that surely fit into one batch, and that batch. What fits
     into none is alone."""
-    made: list[tuple[Partition, list[int], bytearray]] = []
+    made: list[tuple[LedPartition, list[int], bytearray]] = []
     for target, indexes in targets:
         most_bytes = min(target.log.config.max_message_bytes, LARGE_BATCH_BYTES)
         runs: list[list[int]] = [[]]

@@ -49,7 +49,7 @@ from gateway.off_loop import off_loop
 from gateway.record_stream import CHUNK_BYTES, RecordStream
 from hot_tier.errors import CorruptLog, NotLeader, OffsetOutOfRange, TierlogError, UnknownTopic
 from hot_tier.record.records import Record
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 
 SERVED: Final = (JSON, NDJSON, TEXT, ARROW_STREAM)
 NOTHING: Final[Collection[int]] = frozenset()
@@ -128,7 +128,7 @@ AS_GROUP: Final = Parameter(
 class Read:
     """One request to read. `start` moves on over what need not be looked at again."""
 
-    partition: Partition
+    partition: LedPartition
     start: int
     to_ms: int | None
     limit: int

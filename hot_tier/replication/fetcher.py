@@ -1,7 +1,7 @@
 """Following one broker: all partitions that it leads and we hold, over one connection.
 
-Owns: when a request is sent, what it names, and which answer belongs to which position. Leaves to `replica` what an
-answer does to a log, to `link` the bytes, to `fetchers` which broker is followed for what.
+Owns: when a request is sent, what it names, and which answer belongs to which position. Leaves to
+`followed_partition` what an answer does to a log, to `link` the bytes, to `fetchers` which broker is followed for what.
 
     answer ──▶ replicas take their records ──▶ logs sync ──▶ request with the new positions ──▶ …
 
@@ -23,9 +23,9 @@ import structlog
 
 from hot_tier.errors import TierlogError
 from hot_tier.ids import NodeId
+from hot_tier.replication.followed_partition import FollowedPartition, Next
 from hot_tier.replication.following import FetchAnswer
 from hot_tier.replication.link import LeaderLink, PartitionKey
-from hot_tier.replication.replica import Next, Replica
 
 if TYPE_CHECKING:
     from hot_tier.replication.fetchers import Fetchers
@@ -49,7 +49,7 @@ position than the log's end would leave a gap in it, and a gap looks like what c
 
 _log = structlog.get_logger()
 
-Restore = Callable[[Replica], Awaitable[None]]
+Restore = Callable[[FollowedPartition], Awaitable[None]]
 """Lets a replica go on where its archived history ends."""
 
 
@@ -59,10 +59,10 @@ class Fetcher:
         self._name = name
         self._parts = parts
         self._loop = asyncio.get_running_loop()
-        self._replicas: dict[PartitionKey, Replica] = {}
-        self._due: dict[PartitionKey, Replica] = {}
+        self._replicas: dict[PartitionKey, FollowedPartition] = {}
+        self._due: dict[PartitionKey, FollowedPartition] = {}
         """Have a position to tell."""
-        self._settling: dict[PartitionKey, Replica] = {}
+        self._settling: dict[PartitionKey, FollowedPartition] = {}
         """Have a position that is not durable yet."""
         self._forgotten: set[PartitionKey] = set()
         self._named: dict[PartitionKey, int] = {}
@@ -76,7 +76,7 @@ class Fetcher:
         self._refused_until = 0
         self._in_session = False
         self._scheduled = False
-        self._hold: asyncio.TimerHandle | None = None
+        self._hold_timer: asyncio.TimerHandle | None = None
         self._hold_over = False
         self._tasks: set[asyncio.Future[None]] = set()
         self._connecting = self._loop.create_task(self._keep_connected(), name=f"follow {name}")
@@ -86,13 +86,13 @@ class Fetcher:
 
     # What is followed
 
-    def follow(self, replica: Replica) -> None:
+    def follow(self, replica: FollowedPartition) -> None:
         self._replicas[replica.key] = replica
         self._forgotten.discard(replica.key)
         replica.durable_listener = self._durable
         self._ask(replica)
 
-    def unfollow(self, replica: Replica) -> None:
+    def unfollow(self, replica: FollowedPartition) -> None:
         if self._replicas.get(replica.key) is not replica:
             return
         replica.durable_listener = None
@@ -107,14 +107,14 @@ class Fetcher:
         self._connecting.cancel()
         for task in self._tasks:
             task.cancel()
-        if self._hold is not None:
-            self._hold.cancel()
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
         if self._link is not None:
             self._link.close()
             self._link = None
         await asyncio.gather(self._connecting, *self._tasks, return_exceptions=True)
 
-    def _ask(self, replica: Replica) -> None:
+    def _ask(self, replica: FollowedPartition) -> None:
         """Tell its position as soon as it is durable."""
         key = replica.key
         if self._replicas.get(key) is not replica:
@@ -126,7 +126,7 @@ class Fetcher:
             self._settling[key] = replica
         self._send_soon()
 
-    def _durable(self, replica: Replica) -> None:
+    def _durable(self, replica: FollowedPartition) -> None:
         if self._settling.pop(replica.key, None) is not None:
             self._due[replica.key] = replica
             self._send_soon()
@@ -148,14 +148,14 @@ class Fetcher:
         if under_way and not self._due and not self._forgotten:
             return
         if self._settling and not self._hold_over:
-            if self._hold is None:
-                self._hold = self._loop.call_later(HOLD_S, self._held_long_enough)
+            if self._hold_timer is None:
+                self._hold_timer = self._loop.call_later(HOLD_S, self._held_long_enough)
             return
         if not self._due and len(self._settling) >= len(self._replicas) and not self._forgotten:
             return
-        if self._hold is not None and not self._settling:
-            self._hold.cancel()
-            self._hold = None
+        if self._hold_timer is not None and not self._settling:
+            self._hold_timer.cancel()
+            self._hold_timer = None
         if not self._settling:
             self._hold_over = False
         due = {key: replica for key, replica in self._due.items() if self._still_durable(key, replica)}
@@ -167,7 +167,7 @@ class Fetcher:
         for key in due:
             self._named[key] = self._sent
 
-    def _still_durable(self, key: PartitionKey, replica: Replica) -> bool:
+    def _still_durable(self, key: PartitionKey, replica: FollowedPartition) -> bool:
         """Its topic may have come to sync before it acknowledges since the position was found durable."""
         if not replica.is_durable:
             self._settling[key] = replica
@@ -175,7 +175,7 @@ class Fetcher:
         return True
 
     def _held_long_enough(self) -> None:
-        self._hold = None
+        self._hold_timer = None
         self._hold_over = True
         self._send_if_due()
 
@@ -240,7 +240,7 @@ class Fetcher:
         for replica in self._replicas.values():
             self._ask(replica)
 
-    def _restore(self, replica: Replica) -> None:
+    def _restore(self, replica: FollowedPartition) -> None:
         async def restore() -> None:
             try:
                 await self._parts.restore(replica)

@@ -12,12 +12,12 @@ from hot_tier.errors import OffsetArchived
 from hot_tier.ids import NodeId
 from hot_tier.log.manager import wall_clock_ms
 from hot_tier.replication.fetcher import Fetcher, Restore
+from hot_tier.replication.followed_partition import FollowedPartition
 from hot_tier.replication.link import Connect
-from hot_tier.replication.replica import Replica
 from hot_tier.replication.settings import ReplicationSettings
 
 
-async def _no_archive(replica: Replica) -> None:
+async def _no_archive(replica: FollowedPartition) -> None:
     raise OffsetArchived("this broker has no archive to begin from", where=str(replica.tp))
 
 
@@ -54,14 +54,14 @@ class Fetchers:
         """This broker is registered: from now on leaders listen to it."""
         self.started.set()
 
-    def follow(self, replica: Replica) -> None:
+    def follow(self, replica: FollowedPartition) -> None:
         at = self._place(replica)
         fetcher = self._fetchers.get(at)
         if fetcher is None:
             fetcher = self._fetchers[at] = Fetcher(replica.leader, f"{at[0]}/{at[1]}", self)
         fetcher.follow(replica)
 
-    def unfollow(self, replica: Replica) -> None:
+    def unfollow(self, replica: FollowedPartition) -> None:
         at = self._place(replica)
         fetcher = self._fetchers.get(at)
         if fetcher is None:
@@ -73,11 +73,11 @@ class Fetchers:
             self._stopping.add(stopping)
             stopping.add_done_callback(self._stopping.discard)
 
-    def _place(self, replica: Replica) -> tuple[NodeId, int]:
+    def _place(self, replica: FollowedPartition) -> tuple[NodeId, int]:
         topic_id, partition = replica.key
         return replica.leader, (topic_id.int + partition) % self.settings.fetchers
 
-    def throttle(self, replica: Replica, nbytes: int, now_s: float) -> float:
+    def throttle(self, replica: FollowedPartition, nbytes: int, now_s: float) -> float:
         """How long a replica that a reassignment brings in waits before it goes on, to keep the rate of all of them."""
         rate = self._reassignment_bytes_per_s()
         if not rate or not replica.added:

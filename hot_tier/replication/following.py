@@ -1,6 +1,6 @@
 """What a follower does next: what it asks its leader for, and what an answer means for its log.
 
-Pure: `fetcher` sends and receives, `replica` carries out. Rules that the leader relies on:
+Pure: `fetcher` sends and receives, `followed_partition` carries out. Rules that the leader relies on:
 - A fetch at `offset` says that everything below is on this disk (synced if `flush=commit`), in the history that ends in
   `last_epoch`. So it is made after the sync, never while one is under way.
 - A log is cut where the leader's history parts from ours, found by leader epochs, and nowhere else: the high watermark

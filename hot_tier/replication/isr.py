@@ -29,7 +29,7 @@ from hot_tier.cluster.swaps import Swap, swap_states
 from hot_tier.errors import TierlogError
 from hot_tier.ids import NodeId
 from hot_tier.replication.leadership import Leadership, Silence
-from hot_tier.replication.partition import Partition, steady_ms
+from hot_tier.replication.led_partition import LedPartition, steady_ms
 from hot_tier.replication.settings import ReplicationSettings
 
 CHECK_S: Final = 1.0
@@ -42,7 +42,7 @@ _log = structlog.get_logger()
 
 
 class Proposal(NamedTuple):
-    partition: Partition
+    partition: LedPartition
     leadership: Leadership
     swap: Swap
 
@@ -52,8 +52,8 @@ class IsrKeeper:
         self._store = store
         self._image = image
         self._settings = settings
-        self._partitions: Iterable[Partition] = ()
-        self._due: dict[Partition, None] = {}
+        self._partitions: Iterable[LedPartition] = ()
+        self._due: dict[LedPartition, None] = {}
         self._all_due = False
         self._heard_ms: Mapping[NodeId, int] = {}
         self._registered_ms: dict[LeaseId, int] = {}
@@ -64,7 +64,7 @@ class IsrKeeper:
         self.shrinks = 0
         self.expands = 0
 
-    def start(self, partitions: Iterable[Partition], heard_ms: Mapping[NodeId, int]) -> None:
+    def start(self, partitions: Iterable[LedPartition], heard_ms: Mapping[NodeId, int]) -> None:
         """`partitions` gives those that this broker leads, anew each time; `heard_ms` when each follower last asked."""
         self._partitions = partitions
         self._heard_ms = heard_ms
@@ -79,7 +79,7 @@ class IsrKeeper:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
 
-    def due(self, partition: Partition) -> None:
+    def due(self, partition: LedPartition) -> None:
         """A follower that is not in sync has fetched."""
         self._due[partition] = None
         self._wake.set()
@@ -135,7 +135,7 @@ class IsrKeeper:
         here = [broker for broker in self._image.brokers() if registered_ms.get(broker.lease, now_ms) < since_ms]
         return Silence(since_ms, {broker.id for broker in here if heard_ms.get(broker.id, 0) < since_ms})
 
-    async def _propose(self, partitions: Iterable[Partition]) -> bool:
+    async def _propose(self, partitions: Iterable[LedPartition]) -> bool:
         """False when something is to be looked at again soon."""
         now_ms = steady_ms()
         brokers = self._image.brokers()

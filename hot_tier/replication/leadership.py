@@ -1,7 +1,7 @@
 """What a leader knows in one leader epoch: how far each replica is, what is committed, who should be in sync.
 
-Pure: no clock, no store, no socket. `partition` tells it what was synced and fetched, `isr` writes what it wants into
-the store. One object per epoch; it ends with the epoch, and nothing of it is carried into the next.
+Pure: no clock, no store, no socket. `led_partition` tells it what was synced and fetched, `isr` writes what it wants
+into the store. One object per epoch; it ends with the epoch, and nothing of it is carried into the next.
 
 The high watermark may pass a record only when every broker that the store may count as in sync holds it durably,
 because any of those may be the next leader. What the store says is not known at every moment, so the members that

@@ -1,7 +1,7 @@
 """One partition as readers see it, at its leader and at its followers alike: what is committed, and who waits for more.
 
 Owns: the high watermark as this broker knows it, and the fetches that wait for it to move. How it moves is the role's:
-`partition` at the leader, `replica` at a follower.
+`led_partition` at the leader, `followed_partition` at a follower.
 
 - log start ≤ last stable offset ≤ high watermark ≤ log end, as far as the log is local.
 - Once closed (another role, the topic is gone, the disk failed) everyone who waits has been told.

@@ -1,6 +1,6 @@
 """The partitions this node holds, by topic and number, each in the role that the image gives it.
 
-Owns: which `Partition` (led here) and `Replica` (followed here) objects there are, and that they follow the image: a
+Owns: which `LedPartition` and `FollowedPartition` objects there are, and that they follow the image: a
 deleted topic's are closed and its logs removed, a changed topic's take their new settings, a partition that another
 broker leads is followed there, and one that this broker no longer holds is removed from its disk.
 
@@ -24,8 +24,8 @@ from hot_tier.log.config import TopicConfig, parse_topic_config
 from hot_tier.log.manager import LogManager
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.replication.fetchers import Fetchers
-from hot_tier.replication.partition import Partition, steady_ms
-from hot_tier.replication.replica import Replica
+from hot_tier.replication.followed_partition import FollowedPartition
+from hot_tier.replication.led_partition import LedPartition, steady_ms
 from hot_tier.replication.too_old import TooOld
 
 _log = structlog.get_logger()
@@ -42,7 +42,7 @@ class PartitionTable:
         defaults: TopicConfig,
         *,
         fetchers: Fetchers | None = None,
-        isr_due: Callable[[Partition], None] | None = None,
+        isr_due: Callable[[LedPartition], None] | None = None,
         lease_valid: Callable[[], bool] | None = None,
     ) -> None:
         """`fetchers`, `isr_due` and `lease_valid` are those of a cluster's member; a node of its own follows nobody."""
@@ -54,8 +54,8 @@ class PartitionTable:
         self._isr_due = isr_due
         self._lease_valid = lease_valid
         self.too_old = TooOld()
-        self._partitions: dict[tuple[str, int], Partition] = {}
-        self._replicas: dict[tuple[str, int], Replica] = {}
+        self._partitions: dict[tuple[str, int], LedPartition] = {}
+        self._replicas: dict[tuple[str, int], FollowedPartition] = {}
         self._configs: dict[str, TopicConfig] = {}
 
     def open(self) -> None:
@@ -79,17 +79,17 @@ class PartitionTable:
         for at in (*self._partitions, *self._replicas):
             self._let_go(at, NotLeader("this broker is stopping", where=str(TopicPartition(at[0], PartitionId(at[1])))))
 
-    def get(self, topic: str, partition: int) -> Partition:
+    def get(self, topic: str, partition: int) -> LedPartition:
         """As its leader. UnknownTopic, UnknownPartition, NotLeader, or what kept the log from opening."""
         found = self._partitions.get((topic, partition))
         return self._open(TopicPartition(topic, PartitionId(partition))) if found is None else found
 
-    def readable(self, topic: str, partition: int) -> Partition | Replica:
+    def readable(self, topic: str, partition: int) -> LedPartition | FollowedPartition:
         """Where this node leads or follows it; errors as for `get`."""
         found = self._replicas.get((topic, partition))
         return self.get(topic, partition) if found is None else found
 
-    def find(self, topic: str, partition: int) -> Partition | None:
+    def find(self, topic: str, partition: int) -> LedPartition | None:
         """The partition if it is open and led here."""
         return self._partitions.get((topic, partition))
 
@@ -99,7 +99,7 @@ class PartitionTable:
         found = self._partitions.get(at) or self._replicas.get(at)
         return None if found is None else found.log
 
-    def __iter__(self) -> Iterator[Partition]:
+    def __iter__(self) -> Iterator[LedPartition]:
         """Those that are open and led here."""
         return iter(self._partitions.values())
 
@@ -107,7 +107,7 @@ class PartitionTable:
         return len(self._partitions)
 
     @property
-    def replicas(self) -> Collection[Replica]:
+    def replicas(self) -> Collection[FollowedPartition]:
         """Those that are followed here."""
         return self._replicas.values()
 
@@ -126,7 +126,7 @@ class PartitionTable:
 
     # Roles
 
-    def _open(self, tp: TopicPartition) -> Partition:
+    def _open(self, tp: TopicPartition) -> LedPartition:
         state = self._image.partition_state(tp)
         if state.leader != self._node:
             raise self._not_leader(tp, state)
@@ -162,11 +162,11 @@ class PartitionTable:
             if self._fetchers is not None:
                 self._logs.delete_partition(topic.name, topic.id, tp.partition)
 
-    def _lead(self, topic: Topic, tp: TopicPartition, state: PartitionState) -> Partition:
+    def _lead(self, topic: Topic, tp: TopicPartition, state: PartitionState) -> LedPartition:
         known = self._let_go(tp, self._not_leader(tp, state))
         log = self._logs.log(topic.name, topic.id, tp.partition, self.config(topic))
         log.trust()
-        partition = Partition(
+        partition = LedPartition(
             tp, topic, log, state, self._node, steady_ms(), known, self._isr_due, self._lease_valid, self.too_old
         )
         self._partitions[tp] = partition
@@ -180,7 +180,7 @@ class PartitionTable:
             return
         known = self._let_go(tp, self._not_leader(tp, state))
         log = self._logs.log(topic.name, topic.id, tp.partition, self.config(topic))
-        replica = self._replicas[tp] = Replica(tp, topic, log, state, self._node, known)
+        replica = self._replicas[tp] = FollowedPartition(tp, topic, log, state, self._node, known)
         if state.leader != NO_NODE:
             self._fetchers.follow(replica)
 

@@ -13,7 +13,7 @@ from cold_tier.objects.retrying import RetryingStore
 from cold_tier.reader import ColdReader
 from hot_tier.record.batch import read_header
 from hot_tier.record.columns import NewRecord, Record, decode_records, encode_records
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 from offloader.offloader import Offloader
 from offloader.settings import OffloadSettings
 from tests.gateway.kafka.node import Running, running_node
@@ -40,7 +40,7 @@ class Archived:
     sent: list[Record] = field(default_factory=list)
 
     @property
-    def partition(self) -> Partition:
+    def partition(self) -> LedPartition:
         return self.running.node.partitions.get(TOPIC, 0)
 
     @property

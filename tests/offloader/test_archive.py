@@ -85,7 +85,7 @@ async def test_total_retention_expires_then_deletes_after_the_grace(tmp_path: Pa
         node.clock.now_ms += HOUR
         log = node.partition.log
         told: list[int] = []
-        node.partition.add_follower(lambda: told.append(log.log_start_offset))
+        node.partition.add_append_listener(lambda: told.append(log.log_start_offset))
         await node.settle()
         await node.offloader.round()
         snapshot = node.catalog.get(node.layout).snapshot

@@ -16,7 +16,7 @@ from hot_tier.cluster.store import Put
 from hot_tier.errors import OffsetArchived
 from hot_tier.ids import NodeId, PartitionId
 from hot_tier.record.columns import decode_records
-from hot_tier.replication.replica import Replica
+from hot_tier.replication.followed_partition import FollowedPartition
 from offloader.followed import AGAIN_MS
 from offloader.new_replica import ArchivedStart
 from tests.offloader.harness import TOPIC, Archived, archived_node
@@ -28,7 +28,7 @@ HOUR_MS = 3_600_000
 class NoFetchers:
     """Whoever leads is never asked."""
 
-    def follow(self, replica: Replica) -> None:
+    def follow(self, replica: FollowedPartition) -> None:
         pass
 
     unfollow = follow

@@ -10,7 +10,7 @@ from gateway.fetch.reader import Archive, Reader
 from hot_tier.log.reading import FileSlice
 from hot_tier.record.batch import read_header
 from hot_tier.record.columns import NewRecord, decode_records, encode_records
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 from offloader.archive import archive_segment
 from tests.offloader.harness import Archived, archived_node
 
@@ -27,7 +27,7 @@ async def archived(folder: Path):
         await cold.close()
 
 
-async def write(node: Archived, *timestamps: int, partition: Partition | None = None) -> None:
+async def write(node: Archived, *timestamps: int, partition: LedPartition | None = None) -> None:
     partition = partition or node.partition
     for at in timestamps:
         batch = encode_records([NewRecord(at, b"key", b"value" * 50, ())])

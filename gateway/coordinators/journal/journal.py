@@ -34,7 +34,7 @@ from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.model import BrokerInfo, Topic
 from hot_tier.errors import NotEnoughReplicasAfterAppend, TierlogError
 from hot_tier.ids import LeaderEpoch, NodeId, Offset, PartitionId, TopicPartition
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 from hot_tier.replication.table import PartitionTable
 
 LOADS_AT_ONCE: Final = 4
@@ -196,7 +196,7 @@ class Journal(Generic[M, L]):
         self._end(self._shards.pop(number).machine)
 
 
-async def _committed(partition: Partition, end_offset: Offset) -> None:
+async def _committed(partition: LedPartition, end_offset: Offset) -> None:
     """Returns once all below `end_offset` is committed, by however few replicas: the next leader is one of them."""
     try:
         committed = partition.when_committed(end_offset)

@@ -17,7 +17,7 @@ from hot_tier.errors import BatchTooLarge, NotLeader, TierlogError
 from hot_tier.ids import LeaderEpoch, PartitionId
 from hot_tier.record.batch import read_header
 from hot_tier.record.records import NewRecord, encode_records
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 
 BATCH_BYTES: Final = 1 << 20
 """A batch takes no more writes beyond this size. One large write makes a larger batch."""
@@ -34,7 +34,7 @@ Done = Callable[[TierlogError | None], None]
 class JournalWriter:
     def __init__(
         self,
-        find_partition: Callable[[PartitionId], Partition],
+        find_partition: Callable[[PartitionId], LedPartition],
         number: int,
         leader_epoch: LeaderEpoch,
         keeps: str,

@@ -7,7 +7,7 @@ from gateway.node import Node
 from hot_tier.errors import OffsetOutOfRange, TierlogError
 from hot_tier.ids import LeaderEpoch, Offset, PartitionId, TopicPartition
 from hot_tier.replication.leadership import diverging
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 from hot_tier.replication.readable import ReadablePartition
 
 
@@ -32,7 +32,7 @@ def nearer_replica(partition: ReadablePartition, node: Node, rack: str, offset: 
     In-sync replicas hold all that is committed; what is only in the bucket is read here.
     """
     me = node.image.broker(node.node_id)
-    if not isinstance(partition, Partition) or me is None or me.rack == rack:
+    if not isinstance(partition, LedPartition) or me is None or me.rack == rack:
         return None
     if not partition.log.local_log_start_offset <= offset <= partition.high_watermark:
         return None

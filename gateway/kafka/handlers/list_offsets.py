@@ -21,7 +21,7 @@ from gateway.kafka.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from hot_tier.errors import InvalidRequest, TierlogError
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -39,7 +39,7 @@ SINCE_VERSION: Final = {
 }
 
 Answer = ListOffsetsPartitionResponse
-Search = tuple[Partition, ListOffsetsPartition, Answer]
+Search = tuple[LedPartition, ListOffsetsPartition, Answer]
 
 _PARTITION: Final = attrgetter("partition_index")
 
@@ -68,7 +68,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
     return response
 
 
-def _known(partition: Partition, timestamp: int, isolation: int, answer: Answer, context: RequestContext) -> bool:
+def _known(partition: LedPartition, timestamp: int, isolation: int, answer: Answer, context: RequestContext) -> bool:
     """Fills in what needs no look at the records; False when one is needed."""
     if timestamp < 0 and context.api_version < SINCE_VERSION.get(timestamp, 1 << 16):
         raise UnsupportedVersion(f"timestamp {timestamp} in version {context.api_version}", where=str(partition.tp))
@@ -97,7 +97,7 @@ def _known(partition: Partition, timestamp: int, isolation: int, answer: Answer,
 
 
 async def _search(
-    partition: Partition, asked: ListOffsetsPartition, answer: Answer, isolation: int, context: RequestContext
+    partition: LedPartition, asked: ListOffsetsPartition, answer: Answer, isolation: int, context: RequestContext
 ) -> None:
     reader = context.node.reader
     try:

@@ -58,7 +58,7 @@ from hot_tier.log.partition_log import recompressed
 from hot_tier.record.batch import BatchHeader, read_header
 from hot_tier.record.compression import Codec
 from hot_tier.record.validate import MAX_NAMED_RECORDS, BatchLimits, validate_produced
-from hot_tier.replication.partition import ACKS_ALL, ACKS_NONE, Partition
+from hot_tier.replication.led_partition import ACKS_ALL, ACKS_NONE, LedPartition
 
 NO_ERROR: Final = 0
 NO_OFFSET: Final = -1
@@ -204,7 +204,7 @@ def _answer(
     return CommitWait(response, commits, request.timeout_ms, context.refusals).future if commits else response
 
 
-def _writable(topic: str, data: PartitionProduceData, context: RequestContext) -> tuple[Partition, memoryview]:
+def _writable(topic: str, data: PartitionProduceData, context: RequestContext) -> tuple[LedPartition, memoryview]:
     partition = context.node.partitions.get(topic, data.index)
     if partition.topic.internal:
         raise InvalidTopicName(f"{topic} belongs to the service", hint="produce to a topic of your own")
@@ -213,7 +213,7 @@ def _writable(topic: str, data: PartitionProduceData, context: RequestContext) -
     return partition, data.records
 
 
-def _check(partition: Partition, records: memoryview, now_ms: int, context: RequestContext) -> BatchHeader:
+def _check(partition: LedPartition, records: memoryview, now_ms: int, context: RequestContext) -> BatchHeader:
     node = context.node
     try:
         return validate_produced(records, node.batch_limits(partition, on_loop=True), now_ms)
@@ -228,7 +228,7 @@ def _check(partition: Partition, records: memoryview, now_ms: int, context: Requ
 
 
 def _append(
-    partition: Partition,
+    partition: LedPartition,
     records: memoryview | bytearray,
     header: BatchHeader,
     acks: int,

@@ -9,7 +9,7 @@ Two requests of a session may be under way: one that waits is answered as it sta
 follower can tell a new position, or follow another partition, without waiting for news about the others.
 
 Owns: what each session knows of its follower, and which of its partitions have something to tell. Leaves to
-`hot_tier.replication.partition` what a position means, and to `hot_tier.log` the bytes.
+`hot_tier.replication.led_partition` what a position means, and to `hot_tier.log` the bytes.
 
 - A position counts only if it comes from the registered incarnation of the follower's broker, in the current leader
   epoch, and after the follower's last epoch was found to end where it stands.
@@ -37,7 +37,7 @@ from hot_tier.errors import InvalidRequest, NotLeader, OffsetArchived, OffsetOut
 from hot_tier.ids import NodeId, Offset
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.reading import FileSlice
-from hot_tier.replication.partition import Partition, steady_ms
+from hot_tier.replication.led_partition import LedPartition, steady_ms
 
 if TYPE_CHECKING:
     from gateway.node import Node
@@ -84,7 +84,7 @@ class Followed:
         self.session = session
         self.topic_id = topic_id
         self.index = index
-        self.partition: Partition | None = None
+        self.partition: LedPartition | None = None
         self.offset: Offset | None = None
         """None while the follower has no position: what it was sent last is not durable there yet."""
         self.leader_epoch = -1
@@ -108,12 +108,12 @@ class Followed:
         elif (partition.high_watermark, partition.log.log_start_offset) != self.told:
             self.session.has_committed(self)
 
-    def watch(self, partition: Partition | None) -> None:
+    def watch(self, partition: LedPartition | None) -> None:
         if partition is not self.partition:
             if self.partition is not None:
-                self.partition.remove_follower(self.changed)
+                self.partition.remove_append_listener(self.changed)
             if partition is not None:
-                partition.add_follower(self.changed)
+                partition.add_append_listener(self.changed)
             self.partition = partition
 
 
@@ -236,7 +236,7 @@ class ReplicaSession:
         if followed.answer is not None:
             self._ready[followed] = None
 
-    def _partition(self, topic_id: UUID, index: int) -> Partition:
+    def _partition(self, topic_id: UUID, index: int) -> LedPartition:
         topic = self._node.image.topic_by_id(topic_id)
         partition = self._node.partitions.get(topic.name, index)
         if partition.topic.id != topic_id:
@@ -385,7 +385,7 @@ class ReplicaSession:
         return answer
 
 
-def _check_offset(partition: Partition, offset: int) -> None:
+def _check_offset(partition: LedPartition, offset: int) -> None:
     log = partition.log
     if log.log_start_offset <= offset < log.local_log_start_offset and log.config.remote_storage_enable:
         raise OffsetArchived(
@@ -404,7 +404,7 @@ def _tell_gaps(answer: PartitionData, log: PartitionLog, found: FileSlice) -> No
         answer.snapshot_id = SnapshotId(end)
 
 
-def _state(partition: Partition, index: int) -> PartitionData:
+def _state(partition: LedPartition, index: int) -> PartitionData:
     return PartitionData(
         partition_index=index,
         high_watermark=partition.high_watermark,

@@ -34,9 +34,9 @@ from hot_tier.log.settings import LogSettings
 from hot_tier.record.batch import read_header
 from hot_tier.record.records import NewRecord, encode_records
 from hot_tier.replication.fetchers import Fetchers
+from hot_tier.replication.followed_partition import FollowedPartition
 from hot_tier.replication.isr import IsrKeeper
-from hot_tier.replication.partition import Partition
-from hot_tier.replication.replica import Replica
+from hot_tier.replication.led_partition import LedPartition
 from hot_tier.replication.settings import ReplicationSettings
 from hot_tier.replication.table import PartitionTable
 from tests.gateway.kafka.node import now_ms
@@ -61,12 +61,12 @@ class Member:
     suspected: list[int]
     stack: AsyncExitStack
 
-    def partition(self, index: int = 0, topic: str = "t") -> Partition:
+    def partition(self, index: int = 0, topic: str = "t") -> LedPartition:
         return self.table.get(topic, index)
 
-    def replica(self, index: int = 0, topic: str = "t") -> Replica:
+    def replica(self, index: int = 0, topic: str = "t") -> FollowedPartition:
         found = self.table.readable(topic, index)
-        assert isinstance(found, Replica)
+        assert isinstance(found, FollowedPartition)
         return found
 
     def log(self, index: int = 0, topic: str = "t") -> Any:

@@ -11,7 +11,7 @@ from gateway.kafka.refusals import MAX_REMEMBERED, Refusals
 from hot_tier.errors import InvalidRecord, NotEnoughReplicas, NotLeader
 from hot_tier.ids import NodeId, TopicPartition
 from hot_tier.record.batch import read_header
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 from tests.gateway.kafka.batches import batch
 from tests.gateway.kafka.node import node_in_thread
 from tests.gateway.kafka.test_leadership import hand_over
@@ -78,8 +78,8 @@ def test_no_more_is_remembered_than_a_connection_needs():
 
 
 def refuse_once(monkeypatch, sequence):
-    """Partition.append, but for the first batch of this sequence; what it was asked is in the list returned."""
-    append, asked = Partition.append, []
+    """LedPartition.append, but for the first batch of this sequence; what it was asked is in the list returned."""
+    append, asked = LedPartition.append, []
 
     def refusing(partition, records, header, *args):
         asked.append(header.base_sequence)
@@ -87,7 +87,7 @@ def refuse_once(monkeypatch, sequence):
             raise NotLeader("not yet", where=str(partition.tp))
         return append(partition, records, header, *args)
 
-    monkeypatch.setattr(Partition, "append", refusing)
+    monkeypatch.setattr(LedPartition, "append", refusing)
     return asked
 
 

@@ -9,7 +9,7 @@ from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.store import Put
 from hot_tier.errors import MetadataAnswerLost, NotLeader, StorageFailure
 from hot_tier.ids import NodeId, Offset
-from hot_tier.replication.partition import steady_ms
+from hot_tier.replication.led_partition import steady_ms
 from hot_tier.replication.settings import ReplicationSettings
 from tests.gateway.kafka.members import Member, cut_off, members
 from tests.support.waiting import until

@@ -19,11 +19,11 @@ from hot_tier.log.config import TopicConfig
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.replication.fetcher import CUTTING_S
 from hot_tier.replication.fetchers import Fetchers
+from hot_tier.replication.followed_partition import FollowedPartition
 from hot_tier.replication.following import FetchAnswer, FetchFrom
 from hot_tier.replication.link import LeaderLink, LinkListener, PartitionKey
-from hot_tier.replication.replica import Replica
 from hot_tier.replication.settings import ReplicationSettings
-from tests.hot_tier.replication.test_replica import EPOCH, LEADER, ME, Harness, batch
+from tests.hot_tier.replication.test_followed_partition import EPOCH, LEADER, ME, Harness, batch
 from tests.support.waiting import until
 
 
@@ -147,7 +147,7 @@ async def test_every_position_is_told_again_when_the_last_refusal_comes_late(fol
 async def test_an_archive_that_the_disk_did_not_let_begin_is_tried_again(
     followed: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuse(replica: Replica) -> None:
+    async def refuse(replica: FollowedPartition) -> None:
         raise OSError(errno.ENOSPC, "no space left on device")
 
     monkeypatch.setattr(followed.fetchers, "restore", refuse)

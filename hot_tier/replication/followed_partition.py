@@ -52,7 +52,7 @@ class Next(Enum):
     """The leader's disk no longer has what comes next; the bucket does."""
 
 
-class Replica(ReadablePartition):
+class FollowedPartition(ReadablePartition):
     __slots__ = ("_flush_before_ack", "added", "durable_listener", "in_doubt", "key", "leader")
 
     def __init__(
@@ -71,7 +71,7 @@ class Replica(ReadablePartition):
         self.in_doubt = log.in_doubt
         """The leader has not answered yet, and what is here is kept until it has."""
         self.confirm(state, node)
-        self.durable_listener: Callable[[Replica], None] | None = None
+        self.durable_listener: Callable[[FollowedPartition], None] | None = None
         """Called when everything in the log is durable."""
         log.flush_listener = self._flush_settled
         self.configure(topic, log.config)

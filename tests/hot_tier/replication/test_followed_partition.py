@@ -18,8 +18,8 @@ from hot_tier.log.settings import LogSettings
 from hot_tier.log.stored_log import StoredLog
 from hot_tier.record.batch import assign
 from hot_tier.record.records import Record, encode_records
+from hot_tier.replication.followed_partition import FollowedPartition, Next
 from hot_tier.replication.following import FetchAnswer
-from hot_tier.replication.replica import Next, Replica
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = UUID(int=7)
@@ -41,7 +41,7 @@ class Harness:
     def follow(self) -> None:
         topic = Topic("t", TOPIC_ID, 1, 2, {}, NOW_MS)
         state = PartitionState(LEADER, LeaderEpoch(EPOCH), (LEADER, ME), (LEADER, ME))
-        self.replica = Replica(TP, topic, self.log, state, ME)
+        self.replica = FollowedPartition(TP, topic, self.log, state, ME)
         self.replica.durable_listener = lambda replica: self.told.append(replica.next_fetch().offset)
 
     def _count(self, log: StoredLog) -> None:

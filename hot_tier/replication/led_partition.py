@@ -41,10 +41,10 @@ ACKS_NONE: Final = 0
 LEASE_AGAIN_S: Final = 0.1
 
 
-class Partition(ReadablePartition):
+class LedPartition(ReadablePartition):
     __slots__ = (
+        "_append_listeners",
         "_flush_before_ack",
-        "_followers",
         "_isr_due",
         "_keeps_ms",
         "_later",
@@ -69,7 +69,7 @@ class Partition(ReadablePartition):
         node: NodeId,
         now_ms: int,
         high_watermark: Offset | None = None,
-        isr_due: "Callable[[Partition], None] | None" = None,
+        isr_due: "Callable[[LedPartition], None] | None" = None,
         lease_valid: Callable[[], bool] | None = None,
         too_old: TooOld | None = None,
     ) -> None:
@@ -88,7 +88,7 @@ class Partition(ReadablePartition):
         self._loop = asyncio.get_running_loop()
         self._uncommitted = Waiting()
         self._unsafe = Waiting()
-        self._followers: dict[Waiter, None] = {}
+        self._append_listeners: dict[Waiter, None] = {}
         log.flush_listener = self._flush_settled
         self.configure(topic, log.config)
 
@@ -103,7 +103,7 @@ class Partition(ReadablePartition):
         self._min_in_sync = config.min_insync_replicas
         self._unclean = config.unclean_leader_election_enable
         self._keeps_ms = keeps_ms(config)
-        self._hold()
+        self._count_own_log()
         if self._flush_before_ack and self.log.flushed_offset < self.log.log_end_offset:
             self.log.request_flush(self.log)
 
@@ -116,8 +116,8 @@ class Partition(ReadablePartition):
         self.leader_epoch = state.leader_epoch
         self._stranded = False
         self.leadership = Leadership(self._node, state, self.log.log_end_offset, self.high_watermark, now_ms)
-        self._hold()
-        self._tell_followers()
+        self._count_own_log()
+        self._tell_append_listeners()
 
     def append(self, batch: memoryview | bytearray, header: BatchHeader, now_ms: int, acks: int = ACKS_ALL) -> Appended:
         """Write a validated batch and set its commit in motion; `when_acknowledged` says when it is done."""
@@ -144,9 +144,9 @@ class Partition(ReadablePartition):
             if self._flush_before_ack:
                 self.log.request_flush(self.log)
             else:
-                self._holds(appended.end_offset)
-            if self._followers:
-                self._tell_followers()
+                self._own_log_is_safe_to(appended.end_offset)
+            if self._append_listeners:
+                self._tell_append_listeners()
         return appended
 
     def when_acknowledged(self, end_offset: Offset, acks: int) -> asyncio.Future[None] | None:
@@ -195,13 +195,13 @@ class Partition(ReadablePartition):
         if state.leader_epoch == self.leader_epoch and self.leadership.settled(state):
             self._committed()
 
-    def add_follower(self, callback: Waiter) -> None:
+    def add_append_listener(self, callback: Waiter) -> None:
         """Call back on every append, when the high watermark or the log start is moved, and when leading ends or begins
         anew."""
-        self._followers[callback] = None
+        self._append_listeners[callback] = None
 
-    def remove_follower(self, callback: Waiter) -> None:
-        self._followers.pop(callback, None)
+    def remove_append_listener(self, callback: Waiter) -> None:
+        self._append_listeners.pop(callback, None)
 
     def delete_records_before(self, offset: int) -> Offset:
         """Move the log start up to `offset`, -1 for the high watermark. The log start as it is then."""
@@ -218,7 +218,7 @@ class Partition(ReadablePartition):
     def start_at(self, offset: Offset) -> None:
         """The log starts here, for followers too. The caller knows that everything below is committed."""
         self.log.delete_records_before(offset)
-        self._tell_followers()
+        self._tell_append_listeners()
 
     def close(self, reason: TierlogError) -> None:
         """Answer everyone who waits with `reason`; nothing is appended here any more."""
@@ -226,7 +226,7 @@ class Partition(ReadablePartition):
         self.log.flush_listener = None
         self._refuse_waiting(reason)
         self._tell_waiters()
-        self._tell_followers()
+        self._tell_append_listeners()
 
     def _refuse_waiting(self, reason: TierlogError) -> None:
         self._uncommitted.refuse(reason)
@@ -245,7 +245,7 @@ class Partition(ReadablePartition):
             if self._isr_due is not None:
                 self._isr_due(self)
         elif self._flush_before_ack:
-            self._hold()
+            self._count_own_log()
 
     def _may_be_replaced(self) -> bool:
         """Alone in sync, a leader is normally the only one that can be elected. With unclean election any replica can
@@ -257,22 +257,23 @@ class Partition(ReadablePartition):
             and not self._lease_valid()
         )
 
-    def _hold(self) -> None:
+    def _count_own_log(self) -> None:
+        """Counts this broker's own log as far as it is safe now, unless another broker may lead."""
         log = self.log
         if self.failure is not None:
             return
         if self._may_be_replaced():
             # Producers wait for it: without another append nothing else would look again.
             if self._later is None:
-                self._later = self._loop.call_later(LEASE_AGAIN_S, self._hold_later)
+                self._later = self._loop.call_later(LEASE_AGAIN_S, self._count_own_log_later)
             return
-        self._holds(log.flushed_offset if self._flush_before_ack else log.log_end_offset)
+        self._own_log_is_safe_to(log.flushed_offset if self._flush_before_ack else log.log_end_offset)
 
-    def _hold_later(self) -> None:
+    def _count_own_log_later(self) -> None:
         self._later = None
-        self._hold()
+        self._count_own_log()
 
-    def _holds(self, end_offset: Offset) -> None:
+    def _own_log_is_safe_to(self, end_offset: Offset) -> None:
         """This broker's own log is as safe as `flush` asks, up to here."""
         if self.leadership.holds(end_offset):
             self._committed()
@@ -288,14 +289,14 @@ class Partition(ReadablePartition):
         )
         if self._waiters:
             self._tell_waiters()
-        if self._followers:
-            self._tell_followers()
+        if self._append_listeners:
+            self._tell_append_listeners()
 
     def _too_few(self) -> str:
         return f"{len(self.leadership.in_sync)} replicas are in sync, min.insync.replicas is {self._min_in_sync}"
 
-    def _tell_followers(self) -> None:
-        for callback in tuple(self._followers):
+    def _tell_append_listeners(self) -> None:
+        for callback in tuple(self._append_listeners):
             callback()
 
 

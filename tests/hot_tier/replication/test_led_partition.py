@@ -30,7 +30,7 @@ from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.settings import LogSettings
 from hot_tier.record.batch import read_header
 from hot_tier.record.records import Record, encode_records
-from hot_tier.replication.partition import Partition
+from hot_tier.replication.led_partition import LedPartition
 from hot_tier.replication.too_old import TELL_AGAIN_MS
 
 NOW_MS = 1_700_000_000_000
@@ -48,7 +48,7 @@ class Harness:
         self.flush_requests = 0
         self.log.request_flush = self._count
         self.topic = Topic("t", TOPIC_ID, 1, len(state.replicas), {}, NOW_MS)
-        self.partition = Partition(TP, self.topic, self.log, state, ME, NOW_MS)
+        self.partition = LedPartition(TP, self.topic, self.log, state, ME, NOW_MS)
 
     def _count(self, log: PartitionLog) -> None:
         self.flush_requests += 1
@@ -311,7 +311,7 @@ async def test_alone_with_unclean_election_nothing_is_acknowledged_without_a_lea
     h = make(TopicConfig(unclean_leader_election_enable=unclean))
     leases = [True]
     h.partition.close(NotLeader("again, with a lease"))
-    h.partition = Partition(TP, h.topic, h.log, state(), ME, NOW_MS, lease_valid=lambda: leases[-1])
+    h.partition = LedPartition(TP, h.topic, h.log, state(), ME, NOW_MS, lease_valid=lambda: leases[-1])
     h.append(acks=acks)
     waiting = h.partition.when_acknowledged(Offset(1), acks)
     assert waiting is not None
@@ -329,7 +329,7 @@ async def test_what_was_synced_without_a_lease_is_acknowledged_with_the_next(mak
     h = make(TopicConfig(unclean_leader_election_enable=True))
     leases = [True]
     h.partition.close(NotLeader("again, with a lease"))
-    h.partition = Partition(TP, h.topic, h.log, state(), ME, NOW_MS, lease_valid=lambda: leases[-1])
+    h.partition = LedPartition(TP, h.topic, h.log, state(), ME, NOW_MS, lease_valid=lambda: leases[-1])
     h.append()
     waiting = h.waits(1)
     leases.append(False)
@@ -404,7 +404,7 @@ async def test_a_log_with_unsynced_records_is_synced_when_opened(make: Callable[
     h = make(TopicConfig(flush="os"))
     h.append(3)
     h.log.config = TopicConfig()
-    again = Partition(TP, h.topic, h.log, state(), ME, NOW_MS)
+    again = LedPartition(TP, h.topic, h.log, state(), ME, NOW_MS)
     assert h.flush_requests == 1
     assert again.high_watermark == 0
     h.log.flush()

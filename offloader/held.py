@@ -10,7 +10,7 @@ from typing import Final
 
 from cold_tier.reports import HeldSegment
 from hot_tier.log.files import Signature, signature
-from hot_tier.log.segment import SegmentInfo
+from hot_tier.log.segment_info import SegmentInfo
 
 AGAIN_MS: Final = 600_000
 

@@ -16,7 +16,7 @@ from cold_tier.manifest.model import NO_TIMESTAMP, Segment, Snapshot
 from hot_tier.errors import CorruptLog
 from hot_tier.ids import Offset
 from hot_tier.log.config import TopicConfig
-from hot_tier.log.segment import SegmentInfo
+from hot_tier.log.segment_info import SegmentInfo
 
 _AS_TOTAL: Final = -2
 """Of local.retention.*: the same as retention.*."""

@@ -2,7 +2,8 @@
 
 - `manager`: all logs of a data directory; `disk`, `settings`: what they share
 - `partition_log`: appending, reading, settings of one log; `stored_log`: what it has on disk and what is synced
-- `reading`: offset or time → bytes; `segments`, `segment`, `index`: where they are
+- `reading`: offset or time → bytes; `segment_reading`: bytes, checked; `checked_bytes`, `damage`: what that found
+- `segments`, `segment`, `segment_info`, `index`, `index_files`: where the bytes are
 - `flusher`, `flush_job`: group commit; `recovery_points`: how far each log was synced
 - `recovery`, `scan`: after a stop that was not clean; `doubts`: what was missing then; `state`: after a clean one
 - `producers`, `producer_snapshots`: idempotence; `epochs`: leader epochs; `sealed_text`: small text files

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from hot_tier.log.config import MAX_INT, TopicConfig
 from hot_tier.log.index import NEVER_CLEANED
-from hot_tier.log.segment import SegmentInfo
+from hot_tier.log.segment_info import SegmentInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ from hot_tier.log.compaction import Group, cleanable, dirty_ratio, first_dirty, 
 from hot_tier.log.compaction_swap import remove_cleaned
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.files import read_at, sync_data, write_at
-from hot_tier.log.index import NEVER_CLEANED, NO_TIMESTAMP, UNKNOWN, Seal, SparseIndex, write_index, write_time_index
+from hot_tier.log.index import NEVER_CLEANED, NO_TIMESTAMP, UNKNOWN, Seal, SparseIndex
+from hot_tier.log.index_files import index_contents
 from hot_tier.log.kernels import HAS_KEY, HAS_VALUE
 from hot_tier.log.key_table import (
     RECORD_END,
@@ -37,7 +38,7 @@ from hot_tier.log.key_table import (
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.proof import NotWhole
 from hot_tier.log.scan import HEADS_DIFFER, digest_of_heads
-from hot_tier.log.segment import SegmentInfo
+from hot_tier.log.segment_info import SegmentInfo
 from hot_tier.record.batch import BatchHeader, check_crc, iter_headers, read_header, whole_batches_bytes, write_batch
 from hot_tier.record.compression import Codec, compress
 
@@ -270,11 +271,8 @@ def rewrite(
         batches=output.batches,
         header_digest=output.header_digest,
     )
-    for suffix, content in (
-        (names.TIME_INDEX, write_time_index(output.index, seal)),
-        (names.INDEX, write_index(output.index, seal)),
-    ):
-        _write_cleaned(stem + suffix, content)
+    for path, content in index_contents(stem, output.index, seal):
+        _write_cleaned(path, content)
     return Rewritten(seal, output.index)
 
 

@@ -8,13 +8,21 @@ compaction left gaps it does not: there the running digest over the heads of all
 from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from hot_tier.log.epochs import History
 from hot_tier.log.files import read_at
 from hot_tier.log.scan import POSITION, SIZE, Walk, digest_of_rows, parse_all
 
 _MARK_BYTES: Final = 64 << 10
+
+
+class Heads(NamedTuple):
+    """How many batches the first `size` bytes are, and the digest over their heads."""
+
+    size: int
+    batches: int
+    digest: int
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import os
 from hot_tier.errors import CorruptLog
 from hot_tier.log.files import sync_directory
 from hot_tier.log.proof import prove_segment
-from hot_tier.log.segment import SegmentInfo
+from hot_tier.log.segment_info import SegmentInfo
 from hot_tier.log.stored_log import StoredLog
 
 

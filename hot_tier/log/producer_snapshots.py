@@ -61,7 +61,7 @@ def restore_producers(directory: str, segments: Iterable[Segment], end_offset: i
     """
     offset, state = newest_snapshot(directory, end_offset)
     for segment in segments:
-        if segment.end_offset > offset and not segment.unsound:
+        if segment.end_offset > offset and not segment.damage.unsound:
             fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 for rows in Walk(fd, 0, segment.size, segment.base_offset):

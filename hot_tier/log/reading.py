@@ -22,6 +22,7 @@ from hot_tier.ids import LeaderEpoch, Offset
 from hot_tier.log.disk import Disk
 from hot_tier.log.epochs import History
 from hot_tier.log.segment import Segment, WouldBlock
+from hot_tier.log.segment_reading import prove, read_cached, read_checked
 from hot_tier.log.segments import SegmentList
 from hot_tier.record.batch import BatchHeader
 from hot_tier.record.records import Record, decode_records
@@ -86,7 +87,7 @@ class LogReader:
     def read_now(self, slice_: FileSlice) -> memoryview | None:
         if slice_.position < 0:
             return None
-        return slice_.segment.read_cached(slice_.position, slice_.length, slice_.base_offset, self._history())
+        return read_cached(slice_.segment, slice_.position, slice_.length, slice_.base_offset, self._history())
 
     async def read(self, slice_: FileSlice) -> memoryview:
         segment: Segment | None = slice_.segment
@@ -149,23 +150,23 @@ def _place(slice_: FileSlice, fd: int | None) -> bool | None:
     """Finds position and length. False: the offset is in no batch of this segment, look in the next one; None: there
     is nothing for this request. Without `fd` it runs on the loop and raises WouldBlock instead of waiting."""
     segment = slice_.segment
-    if segment.damaged and fd is None:
+    if segment.damage.positions and fd is None:
         segment.look_again()
-    if segment.unsound:
-        raise segment.corrupt(0)
+    if segment.damage.unsound:
+        raise segment.damage.error(0)
     position, base_offset = segment.place_of(slice_.offset, fd)
     size = segment.size
     if position >= size:
         if segment.lost_tail:
-            raise segment.corrupt(size)
+            raise segment.damage.error(size)
         return False
     limit = size if slice_.end_offset >= segment.end_offset else segment.place_of(slice_.end_offset, fd)[0]
     if position >= limit:
         return None
-    if segment.damaged:
-        limit = min(limit, segment.damage_from(position))
+    if segment.damage.positions:
+        limit = min(limit, segment.damage.next_from(position, size))
         if limit == position:
-            raise segment.corrupt(position)
+            raise segment.damage.error(position)
     end = position + slice_.max_bytes
     if end >= limit:
         end = limit
@@ -190,7 +191,7 @@ def _end_of_first(
     if header.size > slice_.max_bytes and not slice_.min_one:
         return position
     last, end = position, position + header.size
-    while end < segment.size and end not in segment.damaged:
+    while end < segment.size and end not in segment.damage.positions:
         header = segment.header_at(end, fd, expected=header.last_offset + 1, before=last)
         if end >= limit or end + header.size - position > slice_.max_bytes:
             break
@@ -206,28 +207,28 @@ def _read(slice_: FileSlice, history: History, fd: int) -> memoryview | None:
             return None
         if state is None:
             return _NOTHING
-    return slice_.segment.read_checked(fd, slice_.position, slice_.length, slice_.base_offset, history)
+    return read_checked(slice_.segment, fd, slice_.position, slice_.length, slice_.base_offset, history)
 
 
 def _batches(
     segment: Segment, start: int, end_offset: int, history: History, fd: int
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The batches from the one that holds `start` on that begin before `end_offset`, each checked."""
-    segment.prove(fd, history)
+    prove(segment, fd, history)
     position, base_offset = segment.place_of(start, fd)
     before = -1
     while position < segment.size and base_offset < end_offset:
-        if segment.unsound or position in segment.damaged:
-            raise segment.corrupt(position)
+        if segment.damage.unsound or position in segment.damage.positions:
+            raise segment.damage.error(position)
         header = segment.header_at(position, fd, expected=base_offset, before=before)
         if header.base_offset >= end_offset:
             return
-        yield header, segment.read_checked(fd, position, header.size, header.base_offset, history)
+        yield header, read_checked(segment, fd, position, header.size, header.base_offset, history)
         before = position
         position += header.size
         base_offset = header.last_offset + 1
     if segment.lost_tail and base_offset < end_offset:
-        raise segment.corrupt(segment.size)
+        raise segment.damage.error(segment.size)
 
 
 def _search_time(

@@ -34,13 +34,14 @@ from hot_tier.log.disk import Disk
 from hot_tier.log.epochs import LeaderEpochs, read_epochs
 from hot_tier.log.files import replace_synced, sync_data, sync_directory, write_synced
 from hot_tier.log.index import NO_TIMESTAMP, SEAL_BYTES, UNKNOWN, Seal, SparseIndex, read_seal
+from hot_tier.log.index_files import note_rows
 from hot_tier.log.log_start import LogStart, read_log_start
 from hot_tier.log.names import OffsetFile
 from hot_tier.log.producer_snapshots import restore_producers
 from hot_tier.log.proof import NotWhole, prove_segment
 from hot_tier.log.recovery_points import RecoveryPoint
 from hot_tier.log.scan import ANYWHERE, BASE_OFFSET, HEADS_DIFFER, LAST_OFFSET, LEADER_EPOCH, MAX_TIMESTAMP, Rows, Walk
-from hot_tier.log.segment import Segment, note_rows
+from hot_tier.log.segment import Segment
 from hot_tier.log.state import DEFAULT_INDEX_INTERVAL, LogState
 
 _log = structlog.get_logger()
@@ -207,7 +208,7 @@ class Recovery:
                 return True
             tail = self._walk(fd, synced, file_bytes, walk.next_offset, tail=True, digest=walk.header_digest)
             self._result.unsure |= self._take(segment, tail)
-            segment.checked(synced, tail.position)
+            segment.checked_bytes.add(synced, tail.position)
             if tail.fault is not None:
                 self._result.cut_bytes += file_bytes - tail.position
                 _log.warning(
@@ -287,11 +288,11 @@ class Recovery:
                 self._unsound(segment, "it was damaged when it was sealed")
 
     def _unsound(self, segment: Segment, what: str) -> None:
-        segment.mark_unsound(what)
+        segment.damage.mark_unsound(what)
         self._result.damaged.append(segment.path)
 
     def _damage(self, segment: Segment, position: int, what: str) -> None:
-        segment.mark_damaged(position, what)
+        segment.damage.mark(position, what)
         self._result.damaged.append(segment.path)
 
     def _resume_after_damage(
@@ -302,7 +303,7 @@ class Recovery:
         if walk.position < synced:
             self._result.damaged.append(segment.path)
             what = walk.fault or "the file is shorter than what was synced"
-            segment.blame(fd, walk.last if walk.batches else -1, walk.position, what)
+            segment.damage.blame(fd, walk.last if walk.batches else -1, walk.position, what)
         else:
             self._look_for_damage(segment, fd, synced)
         if point.segment_base != segment.base_offset:
@@ -354,7 +355,7 @@ class Recovery:
         segments = self._state.segments
         if segments:
             last = segments[-1]
-            self._result.empty = all(segment.unsound and not segment.size for segment in segments)
+            self._result.empty = all(segment.damage.unsound and not segment.size for segment in segments)
             if last.end_offset < self._point.offset:
                 self._lost(last, self._point.offset, f"everything up to offset {self._point.offset} had been synced")
         elif self._point.offset > self._state.start_offset:
@@ -367,7 +368,7 @@ class Recovery:
         segments = state.segments
         if segments:
             last = segments[-1]
-            for segment in segments[:-1] if not last.damaged else segments:
+            for segment in segments[:-1] if not last.damage.positions else segments:
                 self._seal(segment)
             if last.sealed:
                 self._add_active(last.end_offset)
@@ -396,7 +397,7 @@ class Recovery:
         if read_epochs(stored) is None:
             epochs = self._state.epochs = LeaderEpochs()
             for segment in self._state.segments:
-                if segment.unsound:
+                if segment.damage.unsound:
                     continue
                 fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
                 try:

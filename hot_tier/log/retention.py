@@ -5,7 +5,7 @@ from typing import Final
 
 from hot_tier.log.config import MAX_INT, TopicConfig
 from hot_tier.log.index import NO_TIMESTAMP
-from hot_tier.log.segment import SegmentInfo
+from hot_tier.log.segment_info import SegmentInfo
 
 _INDEX_ENTRY_BYTES: Final = 8
 _MIX: Final = 0x9E37_79B9_7F4A_7C15

@@ -61,12 +61,12 @@ def write_clean_shutdown(states: Mapping[Key, LogState], logs_directory: str) ->
             "epochs": state.epochs.entries(),
             "producers": b64encode(state.producers.write(state.end_offset)).decode() if len(state.producers) else "",
             "segments": [
-                [*segment.seal(sealed=segment.sealed)[:_SEAL_FIELDS], segment.created_ms, segment.damaged]
+                [*segment.seal(sealed=segment.sealed)[:_SEAL_FIELDS], segment.created_ms, segment.damage.positions]
                 for segment in state.segments
             ],
             "start_known": state.start_known,
             "lost_end": state.lost_end,
-            "heads": [[segment.batches, segment.header_digest, segment.damage] for segment in state.segments],
+            "heads": [[segment.batches, segment.header_digest, segment.damage.what] for segment in state.segments],
         }
         for (topic_id, partition), state in states.items()
     ]
@@ -91,11 +91,11 @@ def _state(log: dict[str, Any], logs_directory: str, pool: FilePool) -> LogState
     for (*seal, created_ms, damaged), heads in zip(log["segments"], log.get("heads", unknown), strict=True):
         segment = Segment.from_seal(pool, state.directory, Seal(*seal), DEFAULT_INDEX_INTERVAL)
         segment.created_ms = created_ms
-        segment.damaged = damaged
-        *digest, segment.damage = heads
+        segment.damage.positions = damaged
+        *digest, segment.damage.what = heads
         segment.wrote(*digest)
-        if damaged and not segment.damage:
-            segment.damage = f"byte {damaged[0]}: found by an earlier process"
+        if damaged and not segment.damage.what:
+            segment.damage.what = f"byte {damaged[0]}: found by an earlier process"
         state.segments.append(segment)
     state.start_known = log.get("start_known", False)
     state.lost_end = log.get("lost_end", 0)

@@ -30,7 +30,8 @@ from hot_tier.log.producer_snapshots import restore_producers, snapshot_offsets,
 from hot_tier.log.producers import ProducerState, ProducerView
 from hot_tier.log.recovery_points import RecoveryPoint
 from hot_tier.log.retention import roll_at_ms
-from hot_tier.log.segment import Segment, SegmentInfo
+from hot_tier.log.segment import Segment
+from hot_tier.log.segment_info import SegmentInfo
 from hot_tier.log.segments import SegmentList
 from hot_tier.log.state import LogState
 
@@ -125,17 +126,17 @@ class StoredLog:
 
     def damaged_segments(self) -> list[SegmentInfo]:
         """Those of the closed and synced segments that are known to be damaged."""
-        return [segment.info() for segment in self._segments if segment.damage and segment.seal_written]
+        return [segment.info() for segment in self._segments if segment.damage.what and segment.seal_written]
 
     def known_damage(self) -> list[str]:
         """What is wrong with its files, the active one too; whether readers have met it or not."""
-        return [f"{segment.path}, {segment.damage}" for segment in self._segments if segment.damage]
+        return [f"{segment.path}, {segment.damage.what}" for segment in self._segments if segment.damage.what]
 
     def note_damage(self, info: SegmentInfo, what: str) -> None:
         """Somebody has found that a segment's file is not what its seal says."""
         segment = self._as_it_was(info)
         if segment is not None:
-            segment.damage = segment.damage or what
+            segment.damage.what = segment.damage.what or what
 
     def renew(self, info: SegmentInfo, copy: str | None = None) -> bool:
         """A file holds what this segment must hold: its own, or a copy that takes its place. It is taken up as after a
@@ -488,8 +489,8 @@ class StoredLog:
         self._write_log_start(self._segments[count].base_offset, synced=True)
         due_ms = now_ms + self.config.file_delete_delay_ms
         for segment in self._segments.drop_oldest(count):
-            if segment.damage:
-                _log.error("a damaged segment is past its time and goes", file=segment.path, damage=segment.damage)
+            if segment.damage.what:
+                _log.error("a damaged segment is past its time and goes", file=segment.path, damage=segment.damage.what)
             segment.retire()
             if segment in self._unsealed:
                 self._unsealed.remove(segment)

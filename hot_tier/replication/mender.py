@@ -23,7 +23,7 @@ from hot_tier.ids import NodeId, TopicId
 from hot_tier.log import names
 from hot_tier.log.files import sync_data, write_at
 from hot_tier.log.mending import proved_again, replace
-from hot_tier.log.segment import SegmentInfo
+from hot_tier.log.segment_info import SegmentInfo
 from hot_tier.replication.readable import ReadablePartition
 from hot_tier.replication.table import PartitionTable
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cold_tier.manifest.model import Segment, Snapshot
 from hot_tier.errors import CorruptLog
 from hot_tier.log.config import TopicConfig
-from hot_tier.log.segment import SegmentInfo
+from hot_tier.log.segment_info import SegmentInfo
 from offloader.plan import Expiry, backlog_bytes, local_drop_offset, next_to_archive
 from tests.cold_tier.manifest.test_manifest import segment, snapshot
 

@@ -355,7 +355,7 @@ async def test_every_wrong_offset_length_and_epoch_is_told(served: Served) -> No
 def _forget_damage(log: PartitionLog) -> None:
     """As if the whole file had lain there for a second."""
     segment = log._segments[0]
-    segment._seen = (0.0, ())
+    segment.damage._seen = (0.0, ())
     segment.look_again()
 
 

@@ -174,7 +174,7 @@ async def test_every_wrong_offset_length_and_epoch_is_an_error(topic):
             path.write_bytes(content)
             # As if the whole file had lain there for a second.
             segment = log._segments[0]
-            segment._seen = (0.0, ())
+            segment.damage._seen = (0.0, ())
             segment.look_again()
         (part,) = parts(await wire.ask(fetch(topic, 11, (0, 0, BIG)), 11))
         assert values(part) == [b"a", b"b", b"c"]

@@ -11,7 +11,7 @@ import pytest
 from gateway.kafka.segment_client import copy_batches
 from hot_tier.errors import CorruptLog
 from hot_tier.log.proof import prove_segment
-from hot_tier.log.segment import SegmentInfo
+from hot_tier.log.segment_info import SegmentInfo
 from hot_tier.record.batch import iter_headers, read_header
 from hot_tier.record.records import NewRecord, encode_records
 from hot_tier.replication.mender import PAUSE_S, Mender

@@ -20,7 +20,7 @@ from hot_tier.log.compactor import Compactor
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.mending import proved_again
 from hot_tier.log.partition_log import PartitionLog
-from hot_tier.log.segment import SegmentInfo
+from hot_tier.log.segment_info import SegmentInfo
 from hot_tier.record.batch import iter_headers, read_header
 from hot_tier.record.records import Record
 from tests.hot_tier.log.support import (

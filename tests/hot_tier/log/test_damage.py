@@ -15,7 +15,7 @@ from tests.damage.table import SHAPES
 def test_a_whole_copy_in_the_place_of_a_damaged_file_is_served(
     tmp_path: Path, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hot_tier.log.segment._LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("hot_tier.log.damage._LOOK_AGAIN_SECONDS", 0.0)
 
     async def scenario() -> None:
         written = Written(tmp_path / "data", shape)

@@ -11,7 +11,7 @@ from hot_tier.log.config import TopicConfig
 from hot_tier.log.index import UNKNOWN, Contents, read_seal
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.proof import NotWhole, prove_segment
-from hot_tier.log.segment import SegmentInfo
+from hot_tier.log.segment_info import SegmentInfo
 from hot_tier.record.batch import CRC_COVERED_FROM, iter_headers
 from tests.golden.log.make import HERE
 from tests.hot_tier.log.support import append, batch, open_log, release

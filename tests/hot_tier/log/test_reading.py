@@ -14,6 +14,7 @@ from hot_tier.log.config import TopicConfig
 from hot_tier.log.epochs import NO_HISTORY
 from hot_tier.log.manager import LogManager
 from hot_tier.log.partition_log import PartitionLog
+from hot_tier.log.segment_reading import read_checked
 from hot_tier.record.records import decode_records
 from tests.hot_tier.log.support import (
     NOW,
@@ -52,7 +53,7 @@ def test_a_read_that_has_begun_outlives_the_deletion(small: PartitionLog) -> Non
     file = slice_.segment.file().pin()
     assert small.apply_retention(NOW) > 2
     assert slice_.segment.retired
-    data = slice_.segment.read_checked(file.fd, slice_.position, slice_.length, 0, NO_HISTORY)
+    data = read_checked(slice_.segment, file.fd, slice_.position, slice_.length, 0, NO_HISTORY)
     assert decode_records(data)[0].value == b"000"
     file.unpin()
     with pytest.raises(OSError, match="Bad file descriptor"):

@@ -7,7 +7,7 @@ from hot_tier.errors import CorruptBatch, OffsetOutOfRange
 from hot_tier.ids import Offset
 from hot_tier.log.config import DAY_MS, TopicConfig
 from hot_tier.log.retention import expired, roll_at_ms, roll_for_write
-from hot_tier.log.segment import SegmentInfo
+from hot_tier.log.segment_info import SegmentInfo
 from hot_tier.record.batch import read_header
 from tests.hot_tier.log.support import (
     NOW,

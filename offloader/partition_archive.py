@@ -318,13 +318,13 @@ class PartitionArchive:
         """Now and then, also where there is nothing to do, asks whether the bucket went back."""
         if 0 <= now_ms - self._looked_ms < LOOK_MS:
             return
-        self._looked_ms = now_ms
         if not await self.writer.still_there():
             raise ManifestFenced(
                 "the manifest that was published last is no longer there",
                 where=str(self.partition.tp),
                 hint="it is looked at anew before anything else is done",
             )
+        self._looked_ms = now_ms
 
     async def apply_retention(self, now_ms: int) -> None:
         async with self.turn:

@@ -199,11 +199,12 @@ class ManifestWriter:
     async def still_there(self) -> bool:
         """Whether the bucket still has what was published here last. For one GET; that nothing newer is there it does
         not say."""
+        current = self.current
         try:
-            found = await load(self._store, self._layout, self._layout.manifest(self.current.version))
+            found = await load(self._store, self._layout, self._layout.manifest(current.version))
         except ObjectMissing:
             return False
-        return found.nonce == self.current.nonce
+        return found.nonce == current.nonce
 
     async def _is_newest(self) -> bool:
         newest = await anext(aiter(self._store.list(self._layout.manifest_folder)), None)

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from hot_tier.errors import CorruptBatch, TierlogError
+from hot_tier.errors import CorruptBatch, StorageFailure, TierlogError
 from hot_tier.log import names
 from hot_tier.log.compaction import Group, cleanable, dirty_ratio, first_dirty, groups, is_due
 from hot_tier.log.compaction_swap import remove_cleaned
@@ -94,7 +94,7 @@ class Compactor:
             return await self._compact(log, segments, now_ms)
         except Stopped:
             return False
-        except OSError as error:
+        except (OSError, StorageFailure) as error:
             # Retention or a deletion took a segment away meanwhile, or the disk is full: a later run sees to it.
             _log.warning("compaction given up for now", partition=str(log.tp), error=str(error))
             return False

@@ -83,7 +83,7 @@ class PartitionLog(StoredLog):
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         assign(batch, base_offset, leader_epoch)
-        if leader_epoch > self.epochs.latest:
+        if leader_epoch > self.epochs.latest or self._epochs_ahead:
             self._announce_epoch(leader_epoch, base_offset)
         self._write(segment, batch, base_offset, last_offset, max_timestamp)
         self.epochs.assign(leader_epoch, base_offset)
@@ -130,7 +130,7 @@ class PartitionLog(StoredLog):
             span = header.last_offset - self.log_end_offset
             segment = self._writable(header.size, span, now_ms, first_offset=header.base_offset)
             batch = batches[position : position + header.size]
-            if header.leader_epoch > self.epochs.latest:
+            if header.leader_epoch > self.epochs.latest or self._epochs_ahead:
                 self._announce_epoch(header.leader_epoch, header.base_offset)
             self._write(segment, batch, header.base_offset, header.last_offset, header.max_timestamp)
             self.epochs.assign(header.leader_epoch, header.base_offset)
@@ -181,6 +181,7 @@ class PartitionLog(StoredLog):
     ) -> None:
         try:
             segment.append(batch, base_offset, last_offset, max_timestamp)
+            self._epochs_ahead = False
         except DiskFull:
             self._disk.full = True
             raise

@@ -88,6 +88,8 @@ class StoredLog:
         self._new_directories = active is None
         self._directory_changed = False
         self._epochs_changed = False
+        self._epochs_ahead = False
+        """The file names an epoch of which no batch is written."""
         self._gaps_below = state.gaps_below
         """No batch that starts after it leaves a gap behind the one before it."""
         self._start_known = state.start_known
@@ -192,14 +194,19 @@ class StoredLog:
     def _note_gaps(self, below: int) -> None:
         """Recovery takes offsets that are missing up to here for what compaction left, and others for damage."""
         if below > self._gaps_below:
-            self._gaps_below = below
-            self._write_log_start()
+            before, self._gaps_below = self._gaps_below, below
+            try:
+                self._write_log_start()
+            except StorageFailure:
+                self._gaps_below = before
+                raise
 
     def _announce_epoch(self, epoch: int, start_offset: int) -> None:
         """Before the first batch of a leader epoch is written: recovery takes an epoch that it does not know for
         damage."""
         epochs = LeaderEpochs(self.epochs.entries())
         epochs.assign(epoch, start_offset)
+        self._epochs_ahead = True
         self._write_epochs(epochs)
 
     def _write_epochs(self, epochs: LeaderEpochs) -> None:
@@ -363,6 +370,11 @@ class StoredLog:
         """Puts the new segment into place; False if the swap was cancelled meanwhile."""
         if swap.cancelled or self.failure is not None:
             return False
+        try:
+            self._note_gaps(seal.end_offset)
+        except StorageFailure:
+            self.cancel_swap()
+            raise
         self._swap = None
         old = [segment for segment in self._segments if segment.base_offset in swap.replaced]
         fresh = Segment.from_seal(self._disk.files, self.directory, seal, self.config.index_interval_bytes)
@@ -370,7 +382,6 @@ class StoredLog:
         fresh.created_ms = old[0].created_ms
         for segment in old:
             segment.retire()
-        self._note_gaps(seal.end_offset)
         swap.exchange()
         self._segments.replace(old, fresh)
         return True
@@ -462,10 +473,14 @@ class StoredLog:
     # Dropping
 
     def _move_log_start(self, offset: int) -> None:
-        self.log_start_offset = Offset(offset)
+        before, self.log_start_offset = self.log_start_offset, Offset(offset)
+        try:
+            self._write_log_start()
+        except StorageFailure:
+            self.log_start_offset = before
+            raise
         if self.epochs.truncate_start(offset):
             self._write_epochs(self.epochs)
-        self._write_log_start()
 
     def _write_log_start(self, local: int | None = None, *, synced: bool = False) -> None:
         """`local`: where the first segment starts, if it is not the first of now. Not synced, a killed process loses

@@ -1,6 +1,7 @@
 """Compaction against a plain model, and a crash at every step of the exchange."""
 
 import asyncio
+import errno
 import os
 import random
 import shutil
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hot_tier.errors import CorruptLog
-from hot_tier.log import compaction_swap, files
+from hot_tier.log import compaction_swap, files, names
 from hot_tier.log.compaction import cleanable, dirty_ratio, first_dirty, groups, is_due
 from hot_tier.log.compactor import Compactor
 from hot_tier.log.config import TopicConfig
@@ -350,4 +351,31 @@ def test_delete_markers_of_an_archived_log_stay(tmp_path: Path) -> None:
         close_active(log)
         compact(log, now_ms=NOW + number * 10**9)
     assert seen(read_all(log)) == [(0, b"a", None), (4, b"b", b"2")]
+    release(log)
+
+
+def test_a_swap_whose_log_start_cannot_be_written_leaves_the_old_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, COMPACT)
+    for number in range(6):
+        write(log, (b"key", b"%d" % number * 100))
+    close_active(log)
+    before = read_all(log)
+    replace_file = os.replace
+
+    def refuse(old: str, new: str) -> None:
+        if new.endswith(names.LOG_START):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace_file(old, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", refuse)
+        assert not compact(log)
+    assert read_all(log) == before
+    assert not [name for name in os.listdir(log.directory) if name.endswith((names.SWAP, names.CLEANED))]
+    assert compact(log)
+    log, recovered = reopen_after_kill(log)
+    assert (recovered.damaged, recovered.cut_bytes) == ([], 0)
+    assert read_all(log) == before[-1:]
     release(log)

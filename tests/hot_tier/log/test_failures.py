@@ -10,8 +10,9 @@ import pytest
 from hot_tier.errors import CorruptLog, DiskFull, StorageFailure
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.partition_log import PartitionLog
+from hot_tier.record.batch import assign
 from hot_tier.record.records import Record, decode_records
-from tests.hot_tier.log.support import append, batch, open_log, read_all, read_bytes, release, reopen_after_kill
+from tests.hot_tier.log.support import NOW, append, batch, open_log, read_all, read_bytes, release, reopen_after_kill
 
 
 def fail(monkeypatch: pytest.MonkeyPatch, name: str, code: int, *, written: int = 0) -> None:
@@ -241,4 +242,42 @@ def test_a_segment_that_is_removed_under_a_running_broker_is_missed(tmp_path: Pa
         with pytest.raises(CorruptLog, match="missing"):
             read_bytes(log, 0)
         assert [info.base_offset for info in log.damaged_segments()] == [0]
+    release(log)
+
+
+def test_an_epoch_whose_first_batch_was_refused_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else recovery would take the batches of the epoch before, which come next from another leader, for damaged."""
+    log = open_log(tmp_path)
+    append(log, batch(b"0"), epoch=4)
+    log.flush()
+    with monkeypatch.context() as patch:
+        fail(patch, "pwrite", errno.ENOSPC)
+        with pytest.raises(DiskFull):
+            append(log, batch(b"refused"), epoch=5)
+    log._disk.look_at_room()
+    theirs = batch(b"1")
+    assign(theirs, 1, 4)
+    log.append_replica(memoryview(theirs), 6, NOW)
+    log.flush()
+    log, recovered = reopen_after_kill(log)
+    assert (recovered.damaged, recovered.cut_bytes) == ([], 0)
+    assert values(log) == [b"0", b"1"]
+    assert log.epochs.entries() == [(4, 0)]
+    release(log)
+
+
+def test_a_log_start_that_cannot_be_written_does_not_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path)
+    for number in range(4):
+        append(log, batch(b"%d" % number))
+    log.flush()
+    with monkeypatch.context() as patch:
+        fail(patch, "replace", errno.ENOSPC)
+        for _ in range(2):
+            with pytest.raises(StorageFailure):
+                log.delete_records_before(2)
+    assert log.log_start_offset == 0
+    log.delete_records_before(2)
+    log, _ = reopen_after_kill(log)
+    assert log.log_start_offset == 2
     release(log)

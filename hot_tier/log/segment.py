@@ -6,7 +6,8 @@ roll, what is committed or what may be deleted; `partition_log` does.
 Invariants:
 - `size` is the end of the last whole batch; a failed write is cut off again, so nothing torn lies before it.
 - Every byte is checked against its CRC once per life of the process before it is served: what was appended by
-  this process counts as checked, the rest is checked by the first read (`read_checked`).
+  this process counts as checked, the rest is checked by the first read (`read_checked`). Nothing counts as checked
+  any more once a reader has found a wrong CRC (`doubt`).
 - What no CRC covers (base offset, length, leader epoch) is checked at every read. Batches must follow each other, in
   the epochs that the log knows; where compaction left gaps, their heads must be what they were (`heads`).
 - What another process wrote is proved against the seal, or what a clean stop wrote down, before any of it is served.
@@ -631,6 +632,10 @@ class Segment:
         """The CRC of every batch from `start` to `end` is right, and they follow each other."""
         known_start, known_end = self._checked
         self._checked = (known_start, max(known_end, end)) if known_start <= start <= known_end else (start, end)
+
+    def doubt(self) -> None:
+        """A reader found a wrong CRC: whatever was checked or written before is checked again when it is read."""
+        self._checked, self._own_from = (0, 0), self.size
 
     def mark_damaged(self, position: int, what: str) -> None:
         if position not in self.damaged:

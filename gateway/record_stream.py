@@ -12,6 +12,7 @@ from gateway.fetch.reader import Isolation
 from gateway.node import Node
 from gateway.off_loop import ON_LOOP, ON_LOOP_BYTES, in_thread
 from hot_tier.errors import BatchTooLarge, CorruptBatch, CorruptLog, UnsupportedBatch
+from hot_tier.log.reading import FileSlice
 from hot_tier.record.batch import ReadBuffer, check_crc, iter_headers
 from hot_tier.record.columns import MAX_COLUMNS_BYTES, RecordColumns, decode_batches
 from hot_tier.record.records import Headers, Record, decode_records
@@ -131,10 +132,10 @@ class RecordStream:
         try:
             chunk = self._whole_batches(memoryview(fetched.records))
         except CorruptLog:
-            if located.is_cold:
+            if not isinstance(located.found, FileSlice):
                 raise
             # The log took these bytes for whole. It reads them again, and knows of the damage if there is any.
-            self._partition.log.doubt(self.position)
+            located.found.segment.doubt()
             fetched = await self._reader.take(located)
             chunk = self._whole_batches(memoryview(fetched.records))
         self.position = chunk.next_offset

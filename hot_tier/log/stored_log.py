@@ -137,10 +137,6 @@ class StoredLog:
         if segment is not None:
             segment.damage = segment.damage or what
 
-    def doubt(self, offset: int) -> None:
-        """Somebody who read `offset` found that its CRC is wrong: the next read finds out what is."""
-        self._segments.holding(offset).doubt()
-
     def renew(self, info: SegmentInfo, copy: str | None = None) -> bool:
         """A file holds what this segment must hold: its own, or a copy that takes its place. It is taken up as after a
         start. False if the segment is not there any more as it was, or misses more than its file."""

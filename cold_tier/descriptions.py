@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import orjson
-
 from cold_tier.errors import CorruptObject
 from cold_tier.objects.store import Buffer
+from cold_tier.sealed_json import read_sealed, write_sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +25,13 @@ class TopicDescription:
 
 
 def write_description(description: TopicDescription) -> bytes:
-    return orjson.dumps(description)
+    return write_sealed(description)
 
 
 def read_description(data: Buffer, where: str) -> TopicDescription:
     """CorruptObject where it cannot be read."""
     try:
-        found: dict[str, Any] = orjson.loads(data)
+        found: dict[str, Any] = read_sealed(data)
         return TopicDescription(
             str(found["name"]),
             UUID(found["id"]),

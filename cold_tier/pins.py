@@ -12,11 +12,10 @@ import re
 from dataclasses import asdict, dataclass
 from uuid import UUID
 
-import orjson
-
 from cold_tier import layout
 from cold_tier.errors import CorruptObject, ObjectMissing
 from cold_tier.objects.retrying import RetryingStore
+from cold_tier.sealed_json import read_sealed, write_sealed
 from hot_tier.errors import SettingsError
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
@@ -38,7 +37,7 @@ async def place(store: RetryingStore, topic: str, topic_id: UUID, name: str, now
     expired = [pin.name for pin in await _all(store, topic, topic_id) if pin.expires_ms <= now_ms]
     await store.delete([layout.pin(topic, topic_id, each) for each in expired])
     pin = Pin(name, now_ms, now_ms + hold_ms)
-    await store.put(layout.pin(topic, topic_id, name), orjson.dumps(asdict(pin)))
+    await store.put(layout.pin(topic, topic_id, name), write_sealed(asdict(pin)))
     return pin
 
 
@@ -58,18 +57,20 @@ async def held(store: RetryingStore, topic: str, topic_id: UUID, now_ms: int) ->
 
 async def _all(store: RetryingStore, topic: str, topic_id: UUID) -> list[Pin]:
     keys = [info.key async for info in store.list(layout.pins_folder(topic, topic_id))]
-    found = await asyncio.gather(*(_read(store, key) for key in keys))
+    found = await asyncio.gather(*(_read(store, topic, topic_id, key) for key in keys))
     return [pin for pin in found if pin is not None]
 
 
-async def _read(store: RetryingStore, key: str) -> Pin | None:
+async def _read(store: RetryingStore, topic: str, topic_id: UUID, key: str) -> Pin | None:
     try:
         data = await store.get(key)
     except ObjectMissing:
         return None
     try:
-        fields = orjson.loads(data)
-        return Pin(str(fields["name"]), int(fields["created_ms"]), int(fields["expires_ms"]))
+        fields = read_sealed(data)
+        if layout.pin(topic, topic_id, fields["name"]) != key:
+            raise ValueError(f"it is the pin {fields['name']!r}")
+        return Pin(fields["name"], int(fields["created_ms"]), int(fields["expires_ms"]))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptObject(
             f"this pin cannot be read: {error}", where=f"{store.url}{key}", hint="delete it, or place it anew"

@@ -12,6 +12,7 @@ from gateway.fetch.reader import Isolation
 from gateway.node import Node
 from gateway.off_loop import ON_LOOP, ON_LOOP_BYTES, in_thread
 from hot_tier.errors import BatchTooLarge, CorruptBatch, CorruptLog, UnsupportedBatch
+from hot_tier.log.reading import FileSlice
 from hot_tier.record.batch import ReadBuffer, check_crc, iter_headers
 from hot_tier.record.columns import MAX_COLUMNS_BYTES, RecordColumns, decode_batches
 from hot_tier.record.records import Headers, Record, decode_records
@@ -128,9 +129,24 @@ class RecordStream:
         if located.found is None or (room is not None and self.read_bytes and located.size > room):
             return None
         fetched = self._reader.take_now(located) or await self._reader.take(located)
-        buffer = memoryview(fetched.records)
+        try:
+            chunk = self._whole_batches(memoryview(fetched.records))
+        except CorruptLog:
+            if not isinstance(located.found, FileSlice):
+                raise
+            # The log took these bytes for whole. It reads them again, and knows of the damage if there is any.
+            located.found.segment.doubt()
+            fetched = await self._reader.take(located)
+            chunk = self._whole_batches(memoryview(fetched.records))
+        self.position = chunk.next_offset
+        self.read_bytes += len(chunk.buffer)
+        return chunk
+
+    def _whole_batches(self, buffer: memoryview) -> Chunk:
+        """Up to the first damaged one; CorruptLog where that is the first."""
         next_offset = self.position
         size = count = 0
+        what = "no whole batch where one should be"
         try:
             for position, header in iter_headers(buffer):
                 check_crc(buffer, header, position)
@@ -139,13 +155,7 @@ class RecordStream:
                     next_offset = header.end_offset
                     count += header.record_count
         except CorruptBatch as error:
-            if next_offset == self.position:
-                raise CorruptLog(error.what, where=f"{self._partition.tp}, offset {self.position}") from None
+            what = error.what
         if next_offset == self.position:
-            raise CorruptLog(
-                "no whole batch where one should be", where=f"{self._partition.tp}, offset {self.position}"
-            )
-        chunk = Chunk(buffer[:size], self.position, self.end_offset, min(next_offset, self.end_offset), count)
-        self.position = chunk.next_offset
-        self.read_bytes += size
-        return chunk
+            raise CorruptLog(what, where=f"{self._partition.tp}, offset {self.position}")
+        return Chunk(buffer[:size], self.position, self.end_offset, min(next_offset, self.end_offset), count)

@@ -40,6 +40,10 @@ class CheckedBytes:
         known_start, known_end = self._range
         self._range = (known_start, max(known_end, end)) if known_start <= start <= known_end else (start, end)
 
+    def doubt(self, size: int) -> None:
+        """A reader found a wrong CRC: of all `size` bytes, whatever was checked or written is checked when it is read."""
+        self._range, self._from = (0, 0), size
+
     def covers(self, position: int, length: int) -> bool:
         start, end = self._range
         return position >= self._from or (start <= position and position + length <= end)

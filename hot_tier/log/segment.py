@@ -294,6 +294,10 @@ class Segment:
         self.checked_bytes.wrote_before(self.heads)
         _log.info("damaged file has changed, it is checked again", file=self.path)
 
+    def doubt(self) -> None:
+        """A reader found a wrong CRC in bytes that counted as checked."""
+        self.checked_bytes.doubt(self.size)
+
     # The index
 
     def seal(self, *, sealed: bool) -> Seal:

@@ -2,7 +2,8 @@
 
 Invariants:
 - Every byte is checked against its CRC once per life of the process before it is served: what was appended by
-  this process counts as checked, the rest is checked by the first read (`read_checked`).
+  this process counts as checked, the rest is checked by the first read (`read_checked`). Nothing counts as checked
+  any more once a reader has found a wrong CRC (`CheckedBytes.doubt`).
 - What no CRC covers (base offset, length, leader epoch) is checked at every read. Batches must follow each other, in
   the epochs that the log knows; where compaction left gaps, their heads must be what they were (`heads`).
 - What another process wrote is proved against the seal, or what a clean stop wrote down, before any of it is served.

@@ -9,9 +9,12 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from cold_tier.cache import ColdReadSettings
+from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.objects.open import StoreSettings
 from cold_tier.reader import ColdReader
 from gateway.fetch.reader import Archive, Isolation, Reader
@@ -49,14 +52,17 @@ async def _template() -> Template:
         clock = Clock()
         # Later than every object's time: upkeep finds all of them old enough to go, if it takes them for garbage.
         clock.now_ms = 4_000_000_000_000
-        async with archived_node(folder.name, SETTINGS, DROPPING, clock=clock) as node:
-            for _ in range(3):
-                await node.produce(40)
-                await node.settle()
-                clock.now_ms += HOUR_MS
-            await node.offloader.round()
-            assert node.partition.log.local_log_start_offset > 60
-            _templates.append(Template(folder, as_sent(node), clock.now_ms))
+        small_pages = patch.object(ManifestWriter, "open", partial(ManifestWriter.open, page_segments=3))
+        with small_pages:
+            async with archived_node(folder.name, SETTINGS, DROPPING, clock=clock) as node:
+                for _ in range(3):
+                    await node.produce(40)
+                    await node.settle()
+                    clock.now_ms += HOUR_MS
+                await node.offloader.round()
+                assert node.partition.log.local_log_start_offset > 60
+                assert len(node.catalog.get(node.layout).snapshot.pages) > 1
+                _templates.append(Template(folder, as_sent(node), clock.now_ms))
     return _templates[0]
 
 
@@ -104,6 +110,8 @@ async def check_restore(folder: Path, model: Model, now_ms: int) -> None:
     if not restored:
         raise Wrong("nothing was restored, without an error")
     async with reading(second, now_ms) as node:
+        if node.partition.log.config.retention_ms >= 0:
+            raise Wrong(f"restored with retention.ms {node.partition.log.config.retention_ms}")
         await node.offloader.round()
         await check_reads(node, model, node.partition.high_watermark)
 

@@ -59,7 +59,7 @@ ROWS: Final = (
     Row(("2 .log",), SEGMENT[:-1], MOMENTS, ARCHIVE, (DENSE,)),
     Row(("0 .log", "1 .log", "-1 .log"), SOME_OF_SEGMENT, MOMENTS, REPLICATION),
     Row(("1 .index", "leader-epochs", "log-start"), LONE, MOMENTS, REPLICATION),
-    Row((".parquet", ".index", ".manifest", ".json"), OBJECT, MOMENTS, COLD, (DENSE,)),
+    Row((".parquet", ".index", ".manifest", ".page", ".json"), OBJECT, MOMENTS, COLD, (DENSE,)),
 )
 
 

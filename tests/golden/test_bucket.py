@@ -66,6 +66,8 @@ def test_a_proposal() -> None:
 
 
 def test_a_topic_description() -> None:
+    """What 0.1.0 wrote has no checksum."""
+    assert read_description(stored("without-checksum.json"), WHERE) == description()
     assert read_description(stored("topic.json"), WHERE) == description()
     assert write_description(description()) == stored("topic.json"), "the leader compares the bytes"
 
@@ -95,4 +97,4 @@ def test_damage_is_an_error_that_names_the_object(name: str) -> None:
 
 def test_every_stored_object_is_tested() -> None:
     names = {path.name for path in HERE.iterdir() if path.suffix in READERS}
-    assert names == {*good(), *damaged(), "without-owner.manifest"}
+    assert names == {*good(), *damaged(), "without-owner.manifest", "without-checksum.json"}

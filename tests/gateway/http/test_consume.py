@@ -13,8 +13,10 @@ import pyarrow as pa
 import pytest
 
 from gateway import record_stream
+from gateway.fetch.reader import Isolation
 from gateway.http.problems import Problem
 from gateway.http.read_routes import choose_media
+from hot_tier.errors import CorruptLog
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.record.batch import iter_headers, read_header
 from hot_tier.record.compression import Codec
@@ -323,6 +325,11 @@ async def test_damage_is_told_and_never_skipped(served: Served) -> None:
     for headers in ({}, NDJSON, ARROW):
         reply = await served.get(f"{READ}?offset={damaged}", headers=headers)
         assert (reply.status, reply.problem) == (500, "corrupt-log")
+    # The log knows it then: Kafka's readers are told too, and in a cluster it is mended.
+    partition = served.node.partitions.get("orders", 0)
+    assert "CRC" in partition.log.known_damage()[0]
+    with pytest.raises(CorruptLog):
+        await served.node.reader.read(partition, damaged, 100, Isolation.READ_COMMITTED)
 
 
 async def test_every_wrong_offset_length_and_epoch_is_told(served: Served) -> None:

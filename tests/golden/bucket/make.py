@@ -138,7 +138,7 @@ def _without(name: str) -> Callable[[dict[str, Any]], Any]:
 
 def damaged() -> dict[str, bytes]:
     manifest, page, merge = stored("with-owner.manifest"), stored("closed.page"), stored("merge.proposal")
-    index, rows, topic = stored("rows.index"), stored("rows.parquet"), stored("topic.json")
+    index, rows, topic = stored("rows.index"), stored("rows.parquet"), stored("without-checksum.json")
     groups = _index().row_groups
     checked = index[:-4]
     version_2 = checked[:4] + b"\x00\x02" + checked[6:]
@@ -167,6 +167,7 @@ def damaged() -> dict[str, bytes]:
         "merge.names-no-segment.proposal": resealed(
             merge, lambda body: {**body, "replacements": [{**body["replacements"][0], "old": ["../1"]}]}
         ),
+        "topic.flipped-bit.json": stored("topic.json").replace(b"2592000000", b"3592000000"),
         "topic.torn.json": topic[:-1],
         "topic.is-a-list.json": b"[]",
         "topic.without-config.json": topic.replace(b'"config"', b'"settings"'),

@@ -10,6 +10,7 @@ where a life of a partition has objects and no manifest at all, nobody can say w
 from collections.abc import Iterable, Sequence
 
 from cold_tier import proposals
+from cold_tier.inventory import find_topics
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
@@ -28,6 +29,22 @@ async def named_keys(manifest: Manifest) -> set[str]:
     named |= {layout.page(page.base_offset, page.uuid) for page in snapshot.pages}
     async for segment in manifest.segments(snapshot.start_offset, snapshot.end_offset):
         named |= {layout.rows(segment.name), layout.index(segment.name)}
+    return named
+
+
+async def named_by_other_topics(store: RetryingStore, mine: PartitionLayout) -> set[str]:
+    """Returns the rows that other topics of this name hold: deleted ones, and those of clusters that share the
+    bucket."""
+    named: set[str] = set()
+    for life in await find_topics(store, mine.topic):
+        for layout in life.layouts:
+            if life.id != mine.topic_id and layout.partition == mine.partition:
+                snapshot = await load_newest(store, layout)
+                if snapshot is not None:
+                    named |= await named_keys(Manifest(snapshot, PageCache(store)))
+        for layout in life.bare:
+            if life.id != mine.topic_id and layout.partition == mine.partition:
+                named |= await indexed_rows(store, layout)
     return named
 
 

@@ -8,7 +8,6 @@
 - `flusher`, `flush_job`: group commit; `recovery_points`: how far each log was synced
 - `recovery`, `scan`: after a stop that was not clean; `doubts`: what was missing then; `state`: after a clean one
 - `producers`, `producer_snapshots`: idempotence; `epochs`: leader epochs; `sealed_text`: small text files
-- `config`: topic settings; `retention`, `compaction`: decisions
-- `compactor`, `compaction_swap`, `key_table`: compaction at work
+- `config`: topic settings; `retention`: which segments go; `compaction`: what stays of those that are compacted
 - `names`, `files`, `kernels`: file names, file operations, compiled loops
 """

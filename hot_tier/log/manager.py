@@ -23,7 +23,7 @@ import structlog
 from hot_tier.errors import SettingsError, StorageFailure
 from hot_tier.ids import PartitionId, TopicId, TopicPartition
 from hot_tier.log import names
-from hot_tier.log.compactor import Compactor
+from hot_tier.log.compaction.compactor import Compactor
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk, remove
 from hot_tier.log.files import replace_synced, sync_directory

@@ -17,7 +17,7 @@ import structlog
 from hot_tier.errors import StorageFailure, TierlogError
 from hot_tier.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from hot_tier.log import names
-from hot_tier.log.compaction_swap import Swap
+from hot_tier.log.compaction.swap import Swap
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk, remove
 from hot_tier.log.epochs import LeaderEpochs

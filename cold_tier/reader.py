@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from cold_tier.cache import ColdReadSettings, DiskCache, MemoryCache
 from cold_tier.damage_log import DamageLog
+from cold_tier.decoded_row_group import Run, TimedOffset, make_run
 from cold_tier.errors import CorruptObject, ObjectMissing, StoreThrottled
 from cold_tier.format.index import read_index
 from cold_tier.format.read import SegmentReader
@@ -24,7 +25,6 @@ from cold_tier.manifest.model import Segment, epoch_at
 from cold_tier.manifest.reader import Manifest
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.objects.store import Buffer
-from cold_tier.runs import Run, TimedOffset, make_run
 from hot_tier.errors import TierlogError
 from hot_tier.ids import Offset
 from hot_tier.record.crc import crc32c

@@ -29,7 +29,7 @@ from hot_tier.ids import NodeId, TopicId, TopicPartition
 from hot_tier.replication.partition import Partition
 from hot_tier.replication.table import PartitionTable
 from offloader.deleted_topics import DeletedTopics
-from offloader.followed import FollowedPartitions
+from offloader.follower_archive import FollowedPartitions
 from offloader.partition_archive import PartitionArchive
 from offloader.plan import NextSegment
 from offloader.proposals import consider

@@ -1,4 +1,4 @@
-"""The archive of partitions that this broker follows. Here nothing in the bucket is written or deleted: the leader does.
+"""The archive of partitions that this broker follows. Nothing in the bucket is written or deleted here.
 
 `FollowedPartitions`: local segments go when the bucket has them, as at the leader.
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
+from cold_tier.checking.garbage import named_keys
 from cold_tier.errors import CorruptObject, ForeignManifest
 from cold_tier.inventory import find_topics
 from cold_tier.layout import PartitionLayout, parse_topic_folder, topic_folder
@@ -30,7 +31,6 @@ from hot_tier.cluster.store import MAX_OPERATIONS, Delete, MetadataStore
 from hot_tier.errors import TierlogError
 from hot_tier.ids import NodeId, PartitionId, TopicId
 from offloader import failpoints
-from offloader.garbage import named_keys
 from offloader.trust import FOR_GOOD, Local, judge
 
 log = structlog.get_logger()

@@ -27,6 +27,13 @@ import structlog
 
 from cold_tier import pins, proposals
 from cold_tier.catalog import Catalog
+from cold_tier.checking.garbage import (
+    may_be_newer,
+    named_by_other_topics,
+    named_keys,
+    superseded_manifests,
+    unnamed_objects,
+)
 from cold_tier.errors import ArchiveStopped, CorruptObject, ManifestFenced
 from cold_tier.layout import PartitionLayout, SegmentName
 from cold_tier.manifest.model import Owner, Segment, Snapshot
@@ -45,13 +52,6 @@ from offloader import failpoints
 from offloader.archive import ArchiveJob
 from offloader.archive_record import ArchiveRecord, newest_known
 from offloader.archive_steps import MUST_OPEN, Event, Step, after
-from offloader.garbage import (
-    may_be_newer,
-    named_by_other_topics,
-    named_keys,
-    superseded_manifests,
-    unnamed_objects,
-)
 from offloader.held import Held
 from offloader.local_history import check_history, epochs_within
 from offloader.plan import Expiry, NextSegment, backlog_bytes, local_drop_offset, next_to_archive

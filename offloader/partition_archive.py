@@ -60,7 +60,7 @@ from offloader.source import REPLACE_IT
 from offloader.stored import stored_until
 from offloader.trust import FOR_GOOD, Local, Verdict, is_of, judge, stopped_error
 
-log = structlog.get_logger()
+_log = structlog.get_logger()
 
 LOOK_MS: Final = 120_000
 
@@ -219,7 +219,7 @@ class PartitionArchive:
 
     def _resume(self) -> None:
         if self.stopped is not None:
-            log.info("an archive is in order again", partition=str(self.partition.tp))
+            _log.info("an archive is in order again", partition=str(self.partition.tp))
         self.stopped = None
         self._catalog.resume(self.layout)
 
@@ -242,7 +242,7 @@ class PartitionArchive:
         self.partition.log.note_damage(info, error.what)
         since_ms = now_ms if held is None else held.since_ms
         if held is None:
-            log.error("segment is not archived: it is damaged", partition=str(self.partition.tp), error=str(error))
+            _log.error("segment is not archived: it is damaged", partition=str(self.partition.tp), error=str(error))
         self.held = Held(info, str(error), since_ms, now_ms, self._file)
 
     async def begin(self, following: NextSegment, now_ms: int) -> ArchiveJob:
@@ -346,7 +346,7 @@ class PartitionArchive:
         info = self.partition.log.segments()[0]
         why = f"{wrong}; the local copy {info.path} stays (put the object back from a copy of the bucket)"
         if self.kept is None:
-            log.error("a local segment stays: its archived copy is gone", partition=str(self.partition.tp), why=why)
+            _log.error("a local segment stays: its archived copy is gone", partition=str(self.partition.tp), why=why)
         since_ms = now_ms if self.kept is None else self.kept.since_ms
         self.kept = Held(info, why, since_ms, now_ms, signature(info.path))
 
@@ -407,7 +407,7 @@ class PartitionArchive:
         except CorruptObject as error:
             if self.last_failure != str(error):
                 self.last_failure = str(error)
-                log.warning("a pin that cannot be read holds", partition=str(self.partition.tp), error=str(error))
+                _log.warning("a pin that cannot be read holds", partition=str(self.partition.tp), error=str(error))
             return True
 
     async def _remove_abandoned(self) -> None:

@@ -42,7 +42,7 @@ from offloader.local_history import check_history, epochs_within, other_epoch
 from offloader.partition_archive import PartitionArchive
 from offloader.trust import FOR_GOOD, Verdict, judge
 
-log = structlog.get_logger()
+_log = structlog.get_logger()
 
 _AT_ONCE = 8
 _COMPARE_BYTES = 1 << 20
@@ -84,7 +84,7 @@ async def take_over(archive: PartitionArchive, now_ms: int) -> Repaired:
             check_history(archive.partition.log, found, archive.manifests_url)
             await _compare(archive, Manifest(found, PageCache(archive.store)))
             led_anew = await archive.record.adopt(found, revision)
-            log.warning("an archive is taken over", partition=str(archive.partition.tp), **_versions(found))
+            _log.warning("an archive is taken over", partition=str(archive.partition.tp), **_versions(found))
         else:
             led_anew = False
             await archive.record.resume()
@@ -232,7 +232,7 @@ async def _publish(
     writer = ManifestWriter(archive.store, layout, archive.leader_epoch, before, PageCache(archive.store), owner=owner)
     await writer.rebuild(segments, lost, now_ms)
     await record.published(writer.current, None)
-    log.warning(
+    _log.warning(
         "an archive is repaired",
         partition=str(archive.partition.tp),
         taken_up=taken_up,

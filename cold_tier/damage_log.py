@@ -14,7 +14,7 @@ from cold_tier.errors import CorruptObject
 
 EVERY_S: Final = 60.0
 
-log = structlog.get_logger()
+_log = structlog.get_logger()
 
 
 class DamageLog:
@@ -34,4 +34,4 @@ class DamageLog:
             self._untold[where] = times
             return
         self._told_s[where] = now_s
-        log.error("archived object cannot be used", object=where, error=error.what, times=times)
+        _log.error("archived object cannot be used", object=where, error=error.what, times=times)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from cold_tier.cache import ColdReadSettings, DiskCache, MemoryCache
 from cold_tier.damage_log import DamageLog
+from cold_tier.decoded_row_group import Run, TimedOffset, make_run
 from cold_tier.errors import CorruptObject, ObjectMissing, StoreThrottled
-from cold_tier.format.index import read_index
+from cold_tier.format.open import open_segment
 from cold_tier.format.read import SegmentReader
 from cold_tier.format.write import ROW_GROUP_BYTES
 from cold_tier.layout import PartitionLayout
@@ -24,10 +25,8 @@ from cold_tier.manifest.model import Segment, epoch_at
 from cold_tier.manifest.reader import Manifest
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.objects.store import Buffer
-from cold_tier.runs import Run, TimedOffset, make_run
 from hot_tier.errors import TierlogError
 from hot_tier.ids import Offset
-from hot_tier.record.crc import crc32c
 
 _OPEN_SEGMENTS = 256
 _STREAMS = 4096
@@ -182,16 +181,7 @@ class ColdReader:
         self._damage.tell(task)
 
     async def _load_index(self, layout: PartitionLayout, segment: Segment) -> SegmentReader:
-        where = f"{self._store.url}{layout.index(segment.name)}"
-        try:
-            data = await self._store.get(layout.index(segment.name))
-        except ObjectMissing as error:
-            raise CorruptObject("the manifest names this index, but it is not there", where=where) from error
-        if len(data) != segment.index_bytes or crc32c(data) != segment.index_crc32c:
-            raise CorruptObject("the index is not the one that the manifest names", where=where)
-        index = read_index(data, where)
-        rows_where = f"{self._store.url}{layout.rows(segment.name)}"
-        reader = await asyncio.to_thread(SegmentReader.open, index, rows_where)
+        reader = await open_segment(self._store, layout, segment)
         self._segments[segment.name.uuid] = reader
         if len(self._segments) > _OPEN_SEGMENTS:
             self._segments.popitem(last=False)

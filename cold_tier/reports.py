@@ -133,7 +133,19 @@ class Checked:
     bytes: int
 
 
-FindingKind = Literal["manifest", "went-back", "missing", "damaged", "rows", "gap", "overlap", "orphan"]
+FindingKind = Literal[
+    "manifest",
+    "went-back",
+    "missing",
+    "damaged",
+    "rows",
+    "duplicate",
+    "range",
+    "timestamps",
+    "gap",
+    "overlap",
+    "orphan",
+]
 
 
 @dataclass(frozen=True, slots=True)

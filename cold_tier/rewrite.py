@@ -22,8 +22,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from cold_tier.cache import ColdReadSettings
 from cold_tier.errors import CorruptObject, ObjectMissing
+from cold_tier.format.open import open_segment
 from cold_tier.format.read import SegmentReader
 from cold_tier.format.write import COMPLETE, ROW_GROUP_BYTES, write_segment
 from cold_tier.layout import PartitionLayout, SegmentName
@@ -32,7 +32,6 @@ from cold_tier.manifest.replacement import merge_epochs
 from cold_tier.objects.open import StoreSettings, open_store
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.objects.store import Buffer
-from cold_tier.reader import ColdReader
 from cold_tier.upload import upload_segment
 from hot_tier.record.column_decoder import Int64s
 from hot_tier.record.columns import RecordColumns
@@ -113,10 +112,6 @@ def rewrite(settings: StoreSettings, job: Rewrite, keep: Int64s | None = None) -
         made: Segment = start(upload).result()
         start(store.close()).result()
     return made
-
-
-async def open_segment(store: RetryingStore, layout: PartitionLayout, segment: Segment) -> SegmentReader:
-    return await ColdReader(store, ColdReadSettings()).open_segment(layout, segment)
 
 
 def cleaned_ms(reader: SegmentReader) -> int | None:

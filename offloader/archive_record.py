@@ -129,6 +129,17 @@ def mark_of(snapshot: Snapshot) -> ManifestMark:
     return ManifestMark(snapshot.version.leader_epoch, snapshot.version.sequence, snapshot.nonce)
 
 
+def newest_known(recorded: Archived | None, current: Snapshot | None, leader_epoch: LeaderEpoch) -> Archived | None:
+    """Returns what metadata says, or what was published here (`current`) and could not be recorded."""
+    mark = None if recorded is None else recorded.manifest
+    if current is None or (mark is not None and mark[:2] >= current.version):
+        return recorded
+    before = recorded or nothing_archived(leader_epoch)
+    return before._replace(
+        end_offset=current.end_offset, log_start_offset=current.log_start_offset, manifest=mark_of(current)
+    )
+
+
 def adopted(snapshot: Snapshot, leader_epoch: LeaderEpoch) -> Archived:
     """On purpose: this manifest is the one to go on from, whoever published it; what he publishes later is not."""
     return Archived(

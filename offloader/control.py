@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 from cold_tier import pins
 from cold_tier.catalog import Catalog
-from cold_tier.errors import ArchiveNotStopped
+from cold_tier.checking.verify import verify
+from cold_tier.errors import ArchiveNotStopped, CorruptObject
 from cold_tier.inventory import find_topics
 from cold_tier.layout import PROBES, PartitionLayout
+from cold_tier.manifest.reader import load_newest
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.pins import Pin
 from cold_tier.reader import ColdReader
@@ -40,18 +42,18 @@ from hot_tier.cluster.model import Topic
 from hot_tier.cluster.producer_ids import ProducerIds
 from hot_tier.cluster.store import MetadataStore
 from hot_tier.errors import NotLeader, UnknownTopic
-from hot_tier.ids import NodeId, Offset, PartitionId, TopicPartition
+from hot_tier.ids import LeaderEpoch, NodeId, Offset, PartitionId, TopicPartition
 from hot_tier.log.manager import LogManager
 from hot_tier.replication.table import PartitionTable
 from offloader.offloader import Offloader
 from offloader.plan import backlog_bytes
 from offloader.restore import Restorer, restore_all
-from offloader.trust import Local
-from offloader.verify import against_record, verify
+from offloader.trust import Local, judge
 
 LOOK_MS = 3_000
 """How long somebody who looks at the bucket's state is kept waiting."""
 _AT_ONCE = 16
+_LAST_EPOCH = LeaderEpoch((1 << 31) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,13 @@ class Control:
         except NotLeader:
             local = Local(0, 0)
         layout, ours = PartitionLayout(topic.name, topic.id, number), self.offloader.owner
-        return await against_record(self._store, layout, recorded, local, ours)
+        try:
+            found = await load_newest(self._store, layout)
+        except CorruptObject:
+            return None  # Found by who reads it.
+        judgement = judge(found, recorded, local, ours, _LAST_EPOCH)
+        where = f"{self._store.url}{layout.manifest_folder}"
+        return Finding("went-back", where, judgement.what) if judgement.stops else None
 
     async def collect_garbage(self) -> Collected:
         return await self.offloader.collect_garbage()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
+from cold_tier.checking.garbage import named_keys
 from cold_tier.errors import CorruptObject, ForeignManifest
 from cold_tier.inventory import find_topics
 from cold_tier.layout import PartitionLayout, parse_topic_folder, topic_folder
@@ -30,10 +31,9 @@ from hot_tier.cluster.store import MAX_OPERATIONS, Delete, MetadataStore
 from hot_tier.errors import TierlogError
 from hot_tier.ids import NodeId, PartitionId, TopicId
 from offloader import failpoints
-from offloader.garbage import named_keys
 from offloader.trust import FOR_GOOD, Local, judge
 
-log = structlog.get_logger()
+_log = structlog.get_logger()
 
 
 class DeletedTopics:
@@ -69,7 +69,7 @@ class DeletedTopics:
                     count += await self._remove(topic)
                 except (TierlogError, OSError) as error:
                     failed(f"{topic.name} ({topic.id}): {error}")
-                    log.warning("the archive of a deleted topic is left for later", topic=topic.name, error=str(error))
+                    _log.warning("the archive of a deleted topic is left for later", topic=topic.name, error=str(error))
                 else:
                     self._done.add(topic.id)
         return count
@@ -98,7 +98,7 @@ class DeletedTopics:
             keys = [archived_key(topic.id, number) for number in numbers[at : at + MAX_OPERATIONS]]
             await self._metadata.transact([], [Delete(key) for key in keys])
         if count:
-            log.info("the archive of a deleted topic is gone", topic=topic.name, topic_id=str(topic.id), objects=count)
+            _log.info("the archive of a deleted topic is gone", topic=topic.name, topic_id=str(topic.id), objects=count)
         return count
 
     async def _check_owner(self, layout: PartitionLayout) -> None:

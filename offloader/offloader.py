@@ -29,7 +29,7 @@ from hot_tier.ids import NodeId, TopicId, TopicPartition
 from hot_tier.replication.led_partition import LedPartition
 from hot_tier.replication.table import PartitionTable
 from offloader.deleted_topics import DeletedTopics
-from offloader.followed import FollowedPartitions
+from offloader.follower_archive import FollowedPartitions
 from offloader.partition_archive import PartitionArchive
 from offloader.plan import NextSegment
 from offloader.proposals import consider
@@ -37,7 +37,7 @@ from offloader.repair import recover, take_over
 from offloader.settings import OffloadSettings
 from offloader.worker import WorkerProcess
 
-log = structlog.get_logger()
+_log = structlog.get_logger()
 
 _MAX_PAUSE_MS = 60_000
 _AWAY_PAUSE_MS = 10_000
@@ -177,7 +177,7 @@ class Offloader:
                 await work()
             except Exception:
                 # A mistake of ours; archiving must not end because of it while the disk fills.
-                log.exception("a round of the offloader failed")
+                _log.exception("a round of the offloader failed")
             try:
                 async with asyncio.timeout(self._settings.check_ms / 1000):
                     await wake.wait()
@@ -304,7 +304,7 @@ class Offloader:
         except (TierlogError, OSError) as error:
             self._failed(archive, error)
         except Exception as error:
-            log.exception("archiving failed by a mistake of ours", partition=str(archive.partition.tp))
+            _log.exception("archiving failed by a mistake of ours", partition=str(archive.partition.tp))
             self._failed(archive, error)
         return False
 
@@ -313,7 +313,7 @@ class Offloader:
         if archive.failures_in_a_row and archive.failing_since_ms is not None:
             archive.recovered_ms = archive.last_success_ms
             seconds = (archive.recovered_ms - archive.failing_since_ms) // 1000
-            log.info("archiving works again", partition=str(archive.partition.tp), failed_for_seconds=seconds)
+            _log.info("archiving works again", partition=str(archive.partition.tp), failed_for_seconds=seconds)
         archive.failures_in_a_row = 0
         archive.failing_since_ms = None
 
@@ -326,11 +326,11 @@ class Offloader:
         if archive.last_failure != str(error) or archive.failures_in_a_row == 1:
             archive.last_failure = str(error)
             if isinstance(error, ArchiveStopped):
-                log.error(
+                _log.error(
                     "an archive is stopped: nothing of it is archived or deleted", partition=str(tp), why=str(error)
                 )
             else:
-                log.warning("archiving failed and is tried again", partition=str(tp), error=str(error))
+                _log.warning("archiving failed and is tried again", partition=str(tp), error=str(error))
         longest_ms = _AWAY_PAUSE_MS if isinstance(error, StoreUnavailable) else _MAX_PAUSE_MS
         pause_ms = min(self._settings.check_ms * 2 ** min(archive.failures_in_a_row, 10), longest_ms)
         self._not_before[tp] = self._clock() + pause_ms

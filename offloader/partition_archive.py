@@ -4,11 +4,11 @@
     log start -> manifest without the segment -> grace -> newest manifest read again -> objects deleted
     examined (offloader.proposals) -> manifest with the new in the place of the old -> grace -> … -> objects deleted
 
-Nothing is decided before `open` has loaded and taken over the newest manifest under this leader epoch, and
-`offloader.trust` has found it to be the one to go on from. Whatever cannot be undone, a local segment or an object
-deleted, first asks the bucket whether the newest manifest is the very one published here last; if not, it is judged
-anew before anything else is done. A local segment goes only if the objects that hold it are still there
-(`offloader.stored`).
+The steps of an archive are a table (`archive_steps`). Nothing is decided before `open` has loaded and taken over the
+newest manifest under this leader epoch, and `offloader.trust` has found it to be the one to go on from. Whatever cannot
+be undone, a local segment or an object deleted, first asks the bucket whether the newest manifest is the very one
+published here last; if not, it is judged anew before anything else is done. A local segment goes only if the objects
+that hold it are still there (`offloader.stored`).
 
 An upload that was named and never published, by a leader that is gone or an attempt that failed, is removed before the
 next one begins: whoever reads the Parquet files without their manifest would count its rows twice.
@@ -20,41 +20,47 @@ asked for may meet here.
 import asyncio
 import dataclasses
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
 
 from cold_tier import pins, proposals
 from cold_tier.catalog import Catalog
+from cold_tier.checking.garbage import (
+    may_be_newer,
+    named_by_other_topics,
+    named_keys,
+    superseded_manifests,
+    unnamed_objects,
+)
 from cold_tier.errors import ArchiveStopped, CorruptObject, ManifestFenced
-from cold_tier.inventory import find_topics
 from cold_tier.layout import PartitionLayout, SegmentName
-from cold_tier.manifest.model import EpochStart, Owner, Segment, Snapshot, epoch_at
-from cold_tier.manifest.reader import Manifest, PageCache, load_newest
+from cold_tier.manifest.model import Owner, Segment, Snapshot
+from cold_tier.manifest.reader import Manifest
 from cold_tier.manifest.replacement import Replacement
 from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.pins import Pin
 from hot_tier.cluster.model import Archived, Stopped, Writer
 from hot_tier.cluster.store import MetadataStore
 from hot_tier.errors import CorruptLog
-from hot_tier.ids import NO_EPOCH, LeaderEpoch, Offset
 from hot_tier.log.files import signature
 from hot_tier.log.mending import proved_again
-from hot_tier.log.producer_snapshots import snapshot_path
+from hot_tier.log.producer_snapshots import snapshot_bytes
 from hot_tier.replication.led_partition import LedPartition
 from offloader import failpoints
 from offloader.archive import ArchiveJob
-from offloader.archive_record import ArchiveRecord, mark_of, nothing_archived
-from offloader.garbage import indexed_rows, may_be_newer, named_keys, superseded_manifests, unnamed_objects
+from offloader.archive_record import ArchiveRecord, newest_known
+from offloader.archive_steps import MUST_OPEN, Event, Step, after
 from offloader.held import Held
+from offloader.local_history import check_history, epochs_within
 from offloader.plan import Expiry, NextSegment, backlog_bytes, local_drop_offset, next_to_archive
 from offloader.settings import OffloadSettings
 from offloader.source import REPLACE_IT
 from offloader.stored import stored_until
 from offloader.trust import FOR_GOOD, Local, Verdict, is_of, judge, stopped_error
 
-log = structlog.get_logger()
+_log = structlog.get_logger()
 
 LOOK_MS: Final = 120_000
 
@@ -80,7 +86,7 @@ class PartitionArchive:
         """Why nothing is archived, dropped or deleted until the bucket is put right or a person decides."""
         self._settings = settings
         self._writer: ManifestWriter | None = None
-        self._unsure = False
+        self._step = Step.CLOSED
         self._uploading: SegmentName | None = None
         """Named in metadata; published, or to be removed."""
         self.turn = asyncio.Lock()
@@ -114,16 +120,23 @@ class PartitionArchive:
         return manifest
 
     @property
+    def manifests_url(self) -> str:
+        return f"{self.store.url}{self.layout.manifest_folder}"
+
+    @property
     def is_open(self) -> bool:
         return self._writer is not None
 
     @property
     def must_open(self) -> bool:
-        return self._writer is None or self._unsure
+        return self._step in MUST_OPEN
 
     def mistrust(self) -> None:
         """A publish may or may not have taken effect: the bucket is asked before anything else is done."""
-        self._unsure = True
+        self._came(Event.DOUBTED)
+
+    def _came(self, event: Event) -> None:
+        self._step = after(self._step, event)
 
     @property
     def backlog_bytes(self) -> int:
@@ -147,7 +160,7 @@ class PartitionArchive:
                 if not announced and (await self.record.read())[1] != revision:
                     raise ManifestFenced("what metadata says of it changed meanwhile", where=str(self.partition.tp))
                 await self._judge(found, recorded)
-                self.check_history(found)
+                check_history(self.partition.log, found, self.manifests_url)
                 if not announced:
                     await self.record.announce(found, revision)
                 announced = True
@@ -162,11 +175,11 @@ class PartitionArchive:
                 check=check,
                 owner=self.owner,
             )
-            self._unsure = False
+            self._came(Event.OPENED)
             self._looked_ms = now_ms
             self._resume()
             key = None if recorded is None else recorded.uploading
-            self._uploading = None if key is None else self.layout.parse_rows(key)
+            self._name(None if key is None else self.layout.parse_rows(key))
             self._show()
             await self._remove_abandoned()
             await self._record_archived()
@@ -178,13 +191,7 @@ class PartitionArchive:
     def known(self, recorded: Archived | None) -> Archived | None:
         """What metadata says, or what was published here and could not be recorded."""
         current = None if self._writer is None else self._writer.current
-        mark = None if recorded is None else recorded.manifest
-        if current is None or (mark is not None and mark[:2] >= current.version):
-            return recorded
-        before = recorded or nothing_archived(self.leader_epoch)
-        return before._replace(
-            end_offset=current.end_offset, log_start_offset=current.log_start_offset, manifest=mark_of(current)
-        )
+        return newest_known(recorded, current, self.leader_epoch)
 
     async def _judge(self, found: Snapshot | None, recorded: Archived | None) -> None:
         judgement = judge(found, self.known(recorded), self.local, self.owner, self.leader_epoch)
@@ -192,12 +199,12 @@ class PartitionArchive:
             assert found is not None
             raise ManifestFenced(
                 f"epoch {self.leader_epoch} is deposed: epoch {found.version.leader_epoch} has published",
-                where=f"{self.store.url}{self.layout.manifest_folder}",
+                where=self.manifests_url,
             )
         if not judgement.stops:
             return
         if judgement.verdict is Verdict.WENT_BACK and found is not None and is_of(found, self.owner):
-            self.check_history(found)
+            check_history(self.partition.log, found, self.manifests_url)
             self._catalog.put(found)  # What it still names can be read.
         stopped = Stopped(judgement.verdict, judgement.what)
         error = self._stop(stopped)
@@ -205,48 +212,16 @@ class PartitionArchive:
         raise error
 
     def _stop(self, stopped: Stopped) -> ArchiveStopped:
-        self.stopped = stopped_error(stopped, self.layout, f"{self.store.url}{self.layout.manifest_folder}")
-        self._unsure = True
+        self.stopped = stopped_error(stopped, self.layout, self.manifests_url)
+        self._came(Event.STOPPED)
         self._catalog.stop(self.layout, self.stopped)
         return self.stopped
 
     def _resume(self) -> None:
         if self.stopped is not None:
-            log.info("an archive is in order again", partition=str(self.partition.tp))
+            _log.info("an archive is in order again", partition=str(self.partition.tp))
         self.stopped = None
         self._catalog.resume(self.layout)
-
-    def check_history(self, found: Snapshot | None) -> None:
-        """The manifest and the local log tell one history, or nothing is published, dropped or deleted."""
-        if found is None:
-            return
-        partition_log, where = self.partition.log, f"{self.store.url}{self.layout.manifest_folder}"
-        if found.end_offset > partition_log.log_end_offset:
-            raise CorruptLog(
-                f"the archive holds offsets up to {found.end_offset - 1}, "
-                f"the local log ends at {partition_log.log_end_offset}",
-                where=where,
-                hint="local records were lost; delete the topic and `tierlog archive restore` it",
-            )
-        for segment in found.tail:
-            other = self.other_epoch(segment)
-            if other is not None:
-                raise CorruptLog(
-                    other,
-                    where=where,
-                    hint="these are two histories; nothing is archived, dropped or deleted until one of them is gone",
-                )
-
-    def other_epoch(self, segment: Segment) -> str | None:
-        """Where a segment's leader epochs are not those of the local log, in words."""
-        partition_log = self.partition.log
-        for end in [*(epoch.start_offset for epoch in segment.epochs[1:]), segment.end_offset]:
-            ours, theirs = partition_log.epochs.epoch_at(end - 1), epoch_at(segment, Offset(end))
-            if end > partition_log.log_start_offset and NO_EPOCH not in (ours, theirs) and ours != theirs:
-                return (
-                    f"offset {end - 1} was written in leader epoch {theirs} by the archive, in {ours} by the local log"
-                )
-        return None
 
     def next_segment(self, now_ms: int) -> NextSegment | None:
         """None also while the next one is held."""
@@ -267,7 +242,7 @@ class PartitionArchive:
         self.partition.log.note_damage(info, error.what)
         since_ms = now_ms if held is None else held.since_ms
         if held is None:
-            log.error("segment is not archived: it is damaged", partition=str(self.partition.tp), error=str(error))
+            _log.error("segment is not archived: it is damaged", partition=str(self.partition.tp), error=str(error))
         self.held = Held(info, str(error), since_ms, now_ms, self._file)
 
     async def begin(self, following: NextSegment, now_ms: int) -> ArchiveJob:
@@ -279,7 +254,8 @@ class PartitionArchive:
             raise CorruptLog(info.damage, where=info.path, hint=REPLACE_IT)
         async with self.turn:
             await self._remove_abandoned()
-            self._uploading = name = SegmentName(following.base_offset, self.leader_epoch, uuid.uuid4().hex)
+            name = SegmentName(following.base_offset, self.leader_epoch, uuid.uuid4().hex)
+            self._name(name)
             await self._record_archived()
         return ArchiveJob(
             layout=self.layout,
@@ -288,7 +264,7 @@ class PartitionArchive:
             contents=info.contents,
             base_offset=following.base_offset,
             epochs=epochs_within(self.partition.log.epochs.entries(), following.base_offset, info.end_offset),
-            producers=_read_if_there(snapshot_path(self.partition.log.directory, info.end_offset)),
+            producers=snapshot_bytes(self.partition.log.directory, info.end_offset),
             now_ms=now_ms,
             bytes_per_second=self._settings.bytes_per_second,
             zstd_level=self._settings.zstd_level,
@@ -300,7 +276,8 @@ class PartitionArchive:
             failpoints.reach("archive.before_publish")
             await self.writer.append([segment], now_ms)
             failpoints.reach("archive.published")
-            self._uploading = self.held = None
+            self._name(None)
+            self.held = None
             await self._published()
             failpoints.reach("archive.recorded")
         self.archived_segments += 1
@@ -369,7 +346,7 @@ class PartitionArchive:
         info = self.partition.log.segments()[0]
         why = f"{wrong}; the local copy {info.path} stays (put the object back from a copy of the bucket)"
         if self.kept is None:
-            log.error("a local segment stays: its archived copy is gone", partition=str(self.partition.tp), why=why)
+            _log.error("a local segment stays: its archived copy is gone", partition=str(self.partition.tp), why=why)
         since_ms = now_ms if self.kept is None else self.kept.since_ms
         self.kept = Held(info, why, since_ms, now_ms, signature(info.path))
 
@@ -406,7 +383,9 @@ class PartitionArchive:
             old = [info.key for info in found.values() if now_ms - info.modified_ms >= self._settings.orphan_age_ms]
             orphans = [key for key in old if not may_be_newer(key, manifest.snapshot)]
             if any(self.layout.parse_rows(key) or self.layout.parse_index(key) for key in orphans):
-                needed = await self._named_by_others() | await proposals.named(self.store, self.layout)
+                needed = await named_by_other_topics(self.store, self.layout) | await proposals.named(
+                    self.store, self.layout
+                )
                 orphans = [key for key in orphans if key not in needed]
             before = now_ms - self._settings.manifest_history_ms
             superseded = [info.key for info in await superseded_manifests(self.store, manifest, before)]
@@ -416,20 +395,6 @@ class PartitionArchive:
                 await self.ensure_still_leading()
                 await self.store.delete(orphans)
             return len(orphans)
-
-    async def _named_by_others(self) -> set[str]:
-        """Rows that other topics of this name hold: deleted ones, and those of clusters that share the bucket."""
-        named: set[str] = set()
-        for life in await find_topics(self.store, self.layout.topic):
-            for layout in life.layouts:
-                if life.id != self.layout.topic_id and layout.partition == self.layout.partition:
-                    snapshot = await load_newest(self.store, layout)
-                    if snapshot is not None:
-                        named |= await named_keys(Manifest(snapshot, PageCache(self.store)))
-            for layout in life.bare:
-                if life.id != self.layout.topic_id and layout.partition == self.layout.partition:
-                    named |= await indexed_rows(self.store, layout)
-        return named
 
     async def pinned(self, now_ms: int) -> bool:
         """Whether a job holds the topic's retention; asked only when something is to go, for it costs a LIST.
@@ -442,7 +407,7 @@ class PartitionArchive:
         except CorruptObject as error:
             if self.last_failure != str(error):
                 self.last_failure = str(error)
-                log.warning("a pin that cannot be read holds", partition=str(self.partition.tp), error=str(error))
+                _log.warning("a pin that cannot be read holds", partition=str(self.partition.tp), error=str(error))
             return True
 
     async def _remove_abandoned(self) -> None:
@@ -450,7 +415,12 @@ class PartitionArchive:
         if abandoned is not None and abandoned.base_offset >= self.writer.current.end_offset:
             await self.ensure_still_leading()
             await self.store.delete([self.layout.rows(abandoned), self.layout.index(abandoned)])
-        self._uploading = None
+        self._name(None)
+
+    def _name(self, upload: SegmentName | None) -> None:
+        """This upload is named in metadata, or is to be; None: there is none any more."""
+        self._uploading = upload
+        self._came(Event.SETTLED if upload is None else Event.NAMED)
 
     async def ensure_still_leading(self) -> None:
         if not await self.writer.still_newest():
@@ -474,18 +444,3 @@ class PartitionArchive:
     async def _record_archived(self) -> None:
         uploading = None if self._uploading is None else self.layout.rows(self._uploading)
         await self.record.published(self.writer.current, uploading)
-
-
-def epochs_within(entries: Iterable[tuple[int, int]], base: Offset, end: Offset) -> tuple[EpochStart, ...]:
-    """The leader epochs of [base, end): the one that is current at `base`, and those that start inside."""
-    before = [entry for entry in entries if entry[1] <= base][-1:]
-    inside = [entry for entry in entries if base < entry[1] < end]
-    return tuple(EpochStart(LeaderEpoch(epoch), Offset(start)) for epoch, start in [*before, *inside])
-
-
-def _read_if_there(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return b""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from cold_tier.manifest.model import NO_TIMESTAMP, Segment, Snapshot
+from cold_tier.manifest.model import Segment, Snapshot
 from hot_tier.errors import CorruptLog
 from hot_tier.ids import Offset
 from hot_tier.log.config import TopicConfig
@@ -98,9 +98,7 @@ class Expiry:
         self.log_start_offset = archived.log_start_offset
 
     def expires(self, segment: Segment) -> bool:
-        # Records without a timestamp are as old as their archive.
-        newest_ms = segment.archived_ms if segment.max_timestamp_ms == NO_TIMESTAMP else segment.max_timestamp_ms
-        too_old = self._by_policy and self._retention_ms >= 0 and self._now_ms - newest_ms > self._retention_ms
+        too_old = self._by_policy and self._retention_ms >= 0 and self._now_ms - segment.newest_ms > self._retention_ms
         too_many = self._excess >= segment.log_bytes
         if not (segment.end_offset <= self.log_start_offset or too_old or too_many):
             return False

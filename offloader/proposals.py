@@ -20,7 +20,7 @@ from cold_tier.errors import CorruptManifest, ReplacementRefused
 from cold_tier.reports import Considered
 from offloader.partition_archive import PartitionArchive
 
-log = structlog.get_logger()
+_log = structlog.get_logger()
 
 MOST_REMOVED: Final = 100_000
 """Objects that wait for their deletion: every manifest lists them. A proposal that comes when there are more, waits."""
@@ -48,10 +48,10 @@ async def consider(archive: PartitionArchive, clock: Callable[[], int]) -> list[
         except ReplacementRefused as refused:
             await archive.ensure_still_leading()
             await proposals.refuse(store, layout, name, str(refused))
-            log.warning("a proposal is refused", partition=str(archive.partition.tp), name=name, why=str(refused))
+            _log.warning("a proposal is refused", partition=str(archive.partition.tp), name=name, why=str(refused))
             answered.append(Considered(layout.partition, name, "refused", str(refused)))
         else:
             count = sum(len(each.old) for each in proposal.replacements)
-            log.info("rewritten segments are published", partition=str(archive.partition.tp), replaced=count)
+            _log.info("rewritten segments are published", partition=str(archive.partition.tp), replaced=count)
             answered.append(Considered(layout.partition, name, "published"))
     return answered

@@ -38,10 +38,11 @@ from hot_tier.record.crc import crc32c
 from hot_tier.record.records import Record, decode_records
 from offloader.archive_record import ArchiveRecord
 from offloader.chain import Candidate, Hole, best_chain, needed
-from offloader.partition_archive import PartitionArchive, epochs_within
+from offloader.local_history import check_history, epochs_within, other_epoch
+from offloader.partition_archive import PartitionArchive
 from offloader.trust import FOR_GOOD, Verdict, judge
 
-log = structlog.get_logger()
+_log = structlog.get_logger()
 
 _AT_ONCE = 8
 _COMPARE_BYTES = 1 << 20
@@ -80,10 +81,10 @@ async def take_over(archive: PartitionArchive, now_ms: int) -> Repaired:
         if judgement.verdict not in FOR_GOOD and (stopped is None or stopped.why not in FOR_GOOD):
             raise _not_stopped(archive, "nobody else has published")
         if found is not None and judgement.verdict in FOR_GOOD:
-            archive.check_history(found)
+            check_history(archive.partition.log, found, archive.manifests_url)
             await _compare(archive, Manifest(found, PageCache(archive.store)))
             led_anew = await archive.record.adopt(found, revision)
-            log.warning("an archive is taken over", partition=str(archive.partition.tp), **_versions(found))
+            _log.warning("an archive is taken over", partition=str(archive.partition.tp), **_versions(found))
         else:
             led_anew = False
             await archive.record.resume()
@@ -144,7 +145,7 @@ async def _candidates(archive: PartitionArchive, found: Snapshot | None) -> list
             if segment is not None
             and segment.rows_bytes == sizes[layout.rows(segment.name)]
             and start < segment.end_offset <= archive.partition.log.log_end_offset
-            and archive.other_epoch(segment) is None
+            and other_epoch(archive.partition.log, segment) is None
         ]
     return candidates
 
@@ -231,7 +232,7 @@ async def _publish(
     writer = ManifestWriter(archive.store, layout, archive.leader_epoch, before, PageCache(archive.store), owner=owner)
     await writer.rebuild(segments, lost, now_ms)
     await record.published(writer.current, None)
-    log.warning(
+    _log.warning(
         "an archive is repaired",
         partition=str(archive.partition.tp),
         taken_up=taken_up,

@@ -27,7 +27,7 @@ from offloader.archive import ArchiveJob, archive_segment
 _LENGTH = struct.Struct(">I")
 _NICE = 10
 
-log = structlog.get_logger()
+_log = structlog.get_logger()
 
 
 class WorkerProcess:
@@ -144,7 +144,7 @@ def _result(store: Any, job: ArchiveJob, scratch: str) -> Segment | TierlogError
         return StorageFailure(str(error), where=job.log_path, hint="check the local disk; the segment stays")
     except Exception as error:
         # The worker lives on: other segments can be archived.
-        log.exception("segment cannot be archived", segment=job.log_path)
+        _log.exception("segment cannot be archived", segment=job.log_path)
         what = f"cannot be archived: {type(error).__name__}: {error}"
         return StorageFailure(what, where=job.log_path, hint="the segment stays; keep it and report this")
 

@@ -5,7 +5,7 @@
     session     a Spark session with what a bucket needs
     options     what a reader may ask for, by the names of Spark's Kafka source
     plan        which archived segments, and which offsets of the hot tail, answer it
-    pieces      what one task reads, and how
+    read_tasks  what one task reads, and how
     gateway     the hot tail over HTTP
     jobs        audit, stats, export, replay, compact, iceberg
 

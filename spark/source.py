@@ -32,8 +32,8 @@ from pyspark.sql.types import StructType
 from cold_tier.objects.open import StoreSettings
 from hot_tier.errors import SettingsError, TierlogError
 from spark.options import ReadOptions, read_options
-from spark.pieces import SCHEMA, Task, read_task, schema_of, tasks
 from spark.plan import Plan, Range, plan_read
+from spark.read_tasks import SCHEMA, Task, read_task, schema_of, tasks
 from spark.session import session_endpoint, session_endpoints
 
 _IN_TASKS: Final = ("spark.sql.sources.parallelPartitionDiscovery.parallelism", "16")

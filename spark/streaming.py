@@ -15,8 +15,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from hot_tier.errors import OffsetOutOfRange
 from spark.options import EARLIEST, LATEST, ReadOptions
-from spark.pieces import Task, read_task, tasks
 from spark.plan import Place, plan_ranges, read_bounds
+from spark.read_tasks import Task, read_task, tasks
 
 Offsets = dict[str, dict[str, int]]
 

@@ -69,7 +69,7 @@ from hot_tier.replication.isr import IsrKeeper
 from hot_tier.replication.mender import Mender
 from hot_tier.replication.table import PartitionTable
 from offloader.control import Control
-from offloader.new_replica import ArchivedStart
+from offloader.follower_archive import ArchivedStart
 from offloader.offloader import Offloader
 from tierlog.claims import address, bind, lock_directory, reachable
 from tierlog.interpreter import collect_garbage, freeze, prepare

@@ -65,6 +65,11 @@ class Segment:
     def base_offset(self) -> Offset:
         return self.name.base_offset
 
+    @property
+    def newest_ms(self) -> int:
+        """From when on its age counts. Records without a timestamp are as old as their archive."""
+        return self.archived_ms if self.max_timestamp_ms == NO_TIMESTAMP else self.max_timestamp_ms
+
 
 @dataclass(frozen=True, slots=True)
 class Page:

@@ -12,7 +12,7 @@ import structlog
 
 from cold_tier.errors import StoreError, StoreUnavailable
 
-log = structlog.get_logger()
+_log = structlog.get_logger()
 
 _TELL_AFTER_MS = 3_000
 
@@ -38,12 +38,12 @@ class StoreHealth:
         lasting = not error.retriable or now_ms - self.failing_since_ms >= _TELL_AFTER_MS
         if lasting and not self._told:
             self._told = True
-            log.warning("the bucket fails", bucket=self._url, error=error.what, hint=error.hint, since=self._time())
+            _log.warning("the bucket fails", bucket=self._url, error=error.what, hint=error.hint, since=self._time())
 
     def answered(self) -> None:
         if self._told:
             self._told = False
-            log.info("the bucket works again", bucket=self._url, failed_since=self._time())
+            _log.info("the bucket works again", bucket=self._url, failed_since=self._time())
         self.failing_since_ms = None
 
     @property

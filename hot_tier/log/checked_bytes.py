@@ -41,7 +41,7 @@ class CheckedBytes:
         self._range = (known_start, max(known_end, end)) if known_start <= start <= known_end else (start, end)
 
     def doubt(self, size: int) -> None:
-        """A reader found a wrong CRC: of all `size` bytes, whatever was checked or written is checked when it is read."""
+        """A reader found a wrong CRC: all `size` bytes are checked again when they are read."""
         self._range, self._from = (0, 0), size
 
     def covers(self, position: int, length: int) -> bool:

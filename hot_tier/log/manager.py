@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from secrets import token_hex
 from typing import TypeVar
 
@@ -22,18 +23,18 @@ import structlog
 from hot_tier.errors import SettingsError, StorageFailure
 from hot_tier.ids import PartitionId, TopicId, TopicPartition
 from hot_tier.log import names
-from hot_tier.log.compactor import Compactor
+from hot_tier.log.compaction.compactor import Compactor
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk, remove
 from hot_tier.log.files import replace_synced, sync_directory
 from hot_tier.log.flusher import Flusher
+from hot_tier.log.log_files import recovery_point
 from hot_tier.log.names import TopicDirectory
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.recovery import Recovered, Recovery, after_loss
 from hot_tier.log.recovery_points import Key
 from hot_tier.log.settings import LogSettings
 from hot_tier.log.state import LogState, read_clean_shutdown, write_clean_shutdown
-from hot_tier.log.stored_log import recovery_point
 
 _log = structlog.get_logger()
 
@@ -204,7 +205,7 @@ class LogManager:
                 directory = os.path.join(names.topic_directory(topic, topic_id), names.partition_directory(partition))
                 state = after_loss(self.disk, directory, state.lost_end, config)
             log = PartitionLog(self.disk, TopicPartition(topic, PartitionId(partition)), topic_id, config, state)
-            log.request_flush = self.flusher.request
+            log.request_flush = partial(self.flusher.request, log)
             self._logs[key] = log
         elif log.config != config:
             log.set_config(config)

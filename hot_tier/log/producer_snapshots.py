@@ -32,6 +32,15 @@ def snapshot_path(directory: str, offset: int) -> str:
     return os.path.join(directory, names.offset_file(offset, names.PRODUCERS))
 
 
+def snapshot_bytes(directory: str, offset: int) -> bytes:
+    """Returns the content of the snapshot at `offset`, nothing where there is none."""
+    try:
+        with open(snapshot_path(directory, offset), "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
+
+
 def newest_snapshot(directory: str, end_offset: int) -> tuple[int, ProducerState]:
     """The newest whole snapshot at or below `end_offset` and its offset; later ones are deleted, they speak of
     batches that are gone."""

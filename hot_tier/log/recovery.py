@@ -28,7 +28,7 @@ import structlog
 
 from hot_tier.errors import StorageFailure
 from hot_tier.log import names
-from hot_tier.log.compaction_swap import finish_swaps
+from hot_tier.log.compaction.swap import finish_swaps
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk
 from hot_tier.log.epochs import LeaderEpochs, read_epochs

@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from hot_tier.log.segment import Segment
+from hot_tier.log.segment_info import SegmentInfo
 
 
 class SegmentList:
@@ -43,6 +44,13 @@ class SegmentList:
             return None
         segment = self.holding(offset)
         return segment if segment.end_offset > offset else self.after(segment)
+
+    def as_it_was(self, info: SegmentInfo) -> Segment | None:
+        """Returns the closed segment that holds what `info` says."""
+        for segment in self._segments:
+            if segment.base_offset == info.base_offset:
+                return segment if segment.seal_written and segment.info().contents == info.contents else None
+        return None
 
     def drop_oldest(self, count: int) -> list[Segment]:
         dropped = self._segments[:count]

@@ -1,12 +1,11 @@
 """What one partition has on disk, and how that changes: segments, leader epochs, producer state, and what is synced.
 
 Everything here changes on the event loop's thread only. The order in which files are written, cut and removed is such
-that whatever a crash leaves, `recovery` finds a log that lost nothing synced. When to append, roll or delete is
-`partition_log`'s to say.
+that whatever a crash leaves, `recovery` finds a log that lost nothing synced. The files themselves are `log_files`'s.
+When to append, roll or delete is decided by `partition_log`.
 
 Invariants:
 - log_start_offset ≤ local_log_start_offset ≤ flushed_offset ≤ log_end_offset, as far as the log is local.
-- Nothing is on disk before the first segment is added.
 - After a failed sync or a write that could not be undone the log takes no more writes: `failure` says why.
 """
 
@@ -18,14 +17,14 @@ import structlog
 from hot_tier.errors import StorageFailure, TierlogError
 from hot_tier.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from hot_tier.log import names
-from hot_tier.log.compaction_swap import Swap
+from hot_tier.log.compaction.swap import Swap
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk, remove
 from hot_tier.log.epochs import LeaderEpochs
-from hot_tier.log.files import check_in_place, replace_file, replace_synced, sync_directory, write_synced
+from hot_tier.log.files import check_in_place, replace_synced, write_synced
 from hot_tier.log.flush_job import FlushJob
 from hot_tier.log.index import Seal, SparseIndex
-from hot_tier.log.log_start import write_log_start
+from hot_tier.log.log_files import LogFiles
 from hot_tier.log.producer_snapshots import restore_producers, snapshot_offsets, snapshot_path
 from hot_tier.log.producers import ProducerState, ProducerView
 from hot_tier.log.recovery_points import RecoveryPoint
@@ -59,17 +58,15 @@ class StoredLog:
         self.epochs = state.epochs
         self.producers = state.producers
         self.failure: StorageFailure | None = None
-        self.request_flush: Callable[[StoredLog], None] = _nobody
-        """Asks for a sync soon; `Flusher.request`."""
+        self.request_flush: Callable[[], None] = _nobody
+        """Asks for a sync soon, of `Flusher`."""
         self.flush_listener: Callable[[], None] | None = None
         """Called on the loop when `flushed_offset` moved or `failure` was set."""
         self.committed_offset: Offset | None = None
         """Replication's high watermark; nothing at or above it is deleted or compacted. None: the log end."""
         self.first_unstable_offset: Offset | None = None
         """Where the first open transaction starts."""
-
         self.flushes = 0
-
         self._key = (topic_id, int(topic_partition.partition))
         self._disk = disk
         self._segments = SegmentList(state.segments)
@@ -85,17 +82,11 @@ class StoredLog:
             active.index_interval = config.index_interval_bytes
             self._roll_at_ms = self._roll_time(active)
         self._dirty_since_ms = 0
-        self._new_directories = active is None
-        self._directory_changed = False
-        self._epochs_changed = False
+        self._files = LogFiles(disk, self.directory, new=active is None, start_known=state.start_known)
         self._epochs_ahead = False
         """The file names an epoch of which no batch is written."""
         self._gaps_below = state.gaps_below
         """No batch that starts after it leaves a gap behind the one before it."""
-        self._start_known = state.start_known
-        self._start_changed = False
-        self._unsealed: list[Segment] = []
-        self._snapshots: list[tuple[int, bytes]] = []
         self._jobs: list[FlushJob] = []
         self._swap: Swap | None = None
 
@@ -136,14 +127,14 @@ class StoredLog:
 
     def note_damage(self, info: SegmentInfo, what: str) -> None:
         """Somebody has found that a segment's file is not what its seal says."""
-        segment = self._as_it_was(info)
+        segment = self._segments.as_it_was(info)
         if segment is not None:
             segment.damage.what = segment.damage.what or what
 
     def renew(self, info: SegmentInfo, copy: str | None = None) -> bool:
         """A file holds what this segment must hold: its own, or a copy that takes its place. It is taken up as after a
         start. False if the segment is not there any more as it was, or misses more than its file."""
-        segment = self._as_it_was(info)
+        segment = self._segments.as_it_was(info)
         if segment is None or segment.lost_tail or self.failure is not None:
             return False
         if copy is not None:
@@ -155,12 +146,6 @@ class StoredLog:
         segment.retire()
         self._segments.replace([segment], fresh)
         return True
-
-    def _as_it_was(self, info: SegmentInfo) -> Segment | None:
-        for segment in self._segments:
-            if segment.base_offset == info.base_offset:
-                return segment if segment.seal_written and segment.info().contents == info.contents else None
-        return None
 
     @property
     def in_doubt(self) -> bool:
@@ -184,22 +169,15 @@ class StoredLog:
     # Segments
 
     def _start(self, base_offset: int) -> Segment:
-        try:
-            os.makedirs(self.directory, exist_ok=True)
-        except OSError as error:
-            raise StorageFailure(f"cannot make a log's directory: {error}", where=self.directory) from error
+        self._files.make_directory()
         self._write_log_start(base_offset)
         return self._add_segment(base_offset)
 
     def _note_gaps(self, below: int) -> None:
         """Recovery takes offsets that are missing up to here for what compaction left, and others for damage."""
         if below > self._gaps_below:
-            before, self._gaps_below = self._gaps_below, below
-            try:
-                self._write_log_start()
-            except StorageFailure:
-                self._gaps_below = before
-                raise
+            self._write_log_start(gaps_below=below)
+            self._gaps_below = below
 
     def _announce_epoch(self, epoch: int, start_offset: int) -> None:
         """Before the first batch of a leader epoch is written: recovery takes an epoch that it does not know for
@@ -207,24 +185,11 @@ class StoredLog:
         epochs = LeaderEpochs(self.epochs.entries())
         epochs.assign(epoch, start_offset)
         self._epochs_ahead = True
-        self._write_epochs(epochs)
-
-    def _write_epochs(self, epochs: LeaderEpochs) -> None:
-        path = os.path.join(self.directory, names.LEADER_EPOCHS)
-        try:
-            replace_file(path, epochs.write())
-        except OSError as error:
-            raise StorageFailure(f"cannot write the leader epochs: {error}", where=path) from error
-        self._epochs_changed = True
+        self._files.write_epochs(epochs)
 
     def _add_segment(self, base_offset: int) -> Segment:
-        segment = Segment(self._disk.files, self.directory, base_offset, self.config.index_interval_bytes)
-        try:
-            segment.create()
-        except OSError as error:
-            raise StorageFailure(f"cannot make a segment: {error}", where=segment.path) from error
+        segment = self._files.add_segment(base_offset, self.config.index_interval_bytes)
         self._segments.append(segment)
-        self._directory_changed = True
         return segment
 
     def _roll_time(self, active: Segment) -> int:
@@ -237,10 +202,8 @@ class StoredLog:
         if active.size == 0:
             return active
         fresh = self._add_segment(self.log_end_offset)
-        active.sealed = True
-        self._unsealed.append(active)
-        self._snapshots.append((self.log_end_offset, self.producers.write(self.log_end_offset)))
-        self.request_flush(self)
+        self._files.close_segment(active, self.producers.write(self.log_end_offset))
+        self.request_flush()
         return fresh
 
     def look_in_place(self) -> None:
@@ -266,13 +229,7 @@ class StoredLog:
 
     @property
     def needs_flush(self) -> bool:
-        return self.failure is None and (
-            self.flushed_offset < self.log_end_offset
-            or bool(self._unsealed)
-            or self._epochs_changed
-            or self._directory_changed
-            or self._start_changed
-        )
+        return self.failure is None and (self.flushed_offset < self.log_end_offset or self._files.changed)
 
     def flush_overdue(self, now_ms: int) -> bool:
         """Whether flush.ms or flush.messages asks for a sync, on a log that does not sync before it acknowledges."""
@@ -286,36 +243,17 @@ class StoredLog:
         active = self._segments.active
         if active is None or not self.needs_flush:
             return None
-        if not self._start_known:
+        if not self._files.start_known:
             try:
                 self._write_log_start()
             except StorageFailure as error:
                 self.fail(error)
                 return None
         try:
-            sealed = [(segment, segment.file().pin()) for segment in self._unsealed]
-            written = (active.path, active.file().pin()) if active.size else None
+            job = self._files.take_changes(active)
         except TierlogError as error:
             self.fail(StorageFailure(f"cannot sync, its file cannot be opened: {error}", where=self.directory))
             return None
-        job = FlushJob(recovery_point(active), sealed=sealed, active=written)
-        if self._new_directories:
-            parent = os.path.dirname(self.directory)
-            job.directories = [self._disk.logs_directory, parent]
-            job.points = self._disk.recovery_points
-        if self._directory_changed or self._epochs_changed or self._start_changed or self._snapshots:
-            job.directories.append(self.directory)
-        if self._epochs_changed:
-            job.synced.append(os.path.join(self.directory, names.LEADER_EPOCHS))
-        if self._start_changed:
-            job.synced.append(os.path.join(self.directory, names.LOG_START))
-        job.written = [
-            (os.path.join(self.directory, names.offset_file(offset, names.PRODUCERS)), content)
-            for offset, content in self._snapshots
-        ]
-        self._new_directories = self._directory_changed = self._epochs_changed = self._start_changed = False
-        self._unsealed = []
-        self._snapshots = []
         self._dirty_since_ms = 0
         self._jobs.append(job)
         return job
@@ -440,19 +378,12 @@ class StoredLog:
         self.flush()
 
     def _cut(self, kept: Segment | None, dropped: list[Segment]) -> None:
-        """Takes segments away from the end. Seals go first and for certain, newer logs before older ones: whatever a
-        crash leaves is an unsealed tail beyond the recovery point, which recovery cuts off again."""
         self.cancel_swap()
         self.flush()
         base_offset = 0 if kept is None else kept.base_offset
         self._disk.recovery_points.put(self._key, RecoveryPoint(base_offset, base_offset, 0))
         self._disk.recovery_points.sync()
-        for segment in dropped if kept is None else [kept, *dropped]:
-            segment.unlink(names.INDEX, names.TIME_INDEX)
-        sync_directory(self.directory)
-        for segment in reversed(dropped):
-            segment.retire()
-            segment.unlink(names.LOG)
+        self._files.cut(kept, dropped)
         if dropped:
             self._segments.drop_from(dropped[0].base_offset)
 
@@ -466,39 +397,26 @@ class StoredLog:
         self._roll_at_ms = self._roll_time(active)
         self.epochs.truncate_end(end)
         self.producers = restore_producers(self.directory, self._segments, end, now_ms)
-        self._write_epochs(self.epochs)
-        self._directory_changed = True
+        self._files.write_epochs(self.epochs)
         self.flush()
 
     # Dropping
 
     def _move_log_start(self, offset: int) -> None:
-        before, self.log_start_offset = self.log_start_offset, Offset(offset)
-        try:
-            self._write_log_start()
-        except StorageFailure:
-            self.log_start_offset = before
-            raise
+        self._write_log_start(start=offset)
+        self.log_start_offset = Offset(offset)
         if self.epochs.truncate_start(offset):
-            self._write_epochs(self.epochs)
+            self._files.write_epochs(self.epochs)
 
-    def _write_log_start(self, local: int | None = None, *, synced: bool = False) -> None:
-        """`local`: where the first segment starts, if it is not the first of now. Not synced, a killed process loses
-        nothing, and after a power loss deleted records may be back, until the next sync of the log. That is not enough
-        where segments go after it: their absence would look like a loss."""
-        path = os.path.join(self.directory, names.LOG_START)
+    def _write_log_start(
+        self, local: int | None = None, *, start: int | None = None, gaps_below: int | None = None, synced: bool = False
+    ) -> None:
+        """Writes what is not given as it is now. `local`: where the first segment starts."""
         if local is None:
             local = self._segments[0].base_offset if len(self._segments) else self.log_end_offset
-        content = write_log_start(self.log_start_offset, local, self._gaps_below)
-        try:
-            if synced:
-                replace_synced(path, content)
-            else:
-                replace_file(path, content)
-                self._start_changed = True
-            self._start_known = True
-        except OSError as error:
-            raise StorageFailure(f"cannot write the log start: {error}", where=path) from error
+        start = self.log_start_offset if start is None else start
+        gaps_below = self._gaps_below if gaps_below is None else gaps_below
+        self._files.write_log_start(start, local, gaps_below, synced=synced)
 
     def _drop_oldest(self, count: int, now_ms: int) -> None:
         self._write_log_start(self._segments[count].base_offset, synced=True)
@@ -506,28 +424,14 @@ class StoredLog:
         for segment in self._segments.drop_oldest(count):
             if segment.damage.what:
                 _log.error("a damaged segment is past its time and goes", file=segment.path, damage=segment.damage.what)
-            segment.retire()
-            if segment in self._unsealed:
-                self._unsealed.remove(segment)
-            segment.unlink(names.INDEX, names.TIME_INDEX, names.PRODUCERS)
-            try:
-                os.rename(segment.path, segment.path + names.DELETED)
-            except FileNotFoundError:
-                continue
-            self._disk.remove_later(segment.path + names.DELETED, due_ms)
+            self._files.drop(segment, due_ms)
 
     # Ending
 
     def state(self) -> LogState:
         """As it is written down at a clean stop."""
-        return LogState(
-            self.directory,
-            list(self._segments),
-            self.log_start_offset,
-            self.epochs,
-            self.producers,
-            self._start_known,
-        )
+        segments, start_known = list(self._segments), self._files.start_known
+        return LogState(self.directory, segments, self.log_start_offset, self.epochs, self.producers, start_known)
 
     def close(self) -> None:
         """Lets go of the files; what was not synced stays in the page cache."""
@@ -541,10 +445,5 @@ class StoredLog:
             segment.retire()
 
 
-def recovery_point(active: Segment) -> RecoveryPoint:
-    """All that is written until now, once it is synced."""
-    return RecoveryPoint(active.end_offset, active.base_offset, active.size, active.batches, active.header_digest)
-
-
-def _nobody(log: StoredLog) -> None:
+def _nobody() -> None:
     """Nobody syncs by itself: `flush` does."""

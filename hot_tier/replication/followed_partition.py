@@ -92,7 +92,7 @@ class FollowedPartition(ReadablePartition):
         self.topic = topic
         self._flush_before_ack = config.flush_before_ack
         if self._flush_before_ack and self.log.flushed_offset < self.log.log_end_offset:
-            self.log.request_flush(self.log)
+            self.log.request_flush()
 
     def next_fetch(self) -> FetchFrom:
         if self.in_doubt:
@@ -124,7 +124,7 @@ class FollowedPartition(ReadablePartition):
                     finally:
                         # Also what came before a bad batch: not synced, the position would never be told again.
                         if self._flush_before_ack:
-                            log.request_flush(log)
+                            log.request_flush()
                 self._move(high_watermark)
                 if log_start_offset > log.log_start_offset:
                     log.delete_records_before(min(log_start_offset, log.log_end_offset))
@@ -148,7 +148,7 @@ class FollowedPartition(ReadablePartition):
     def _begin_anew(self, offset: Offset, now_ms: int) -> None:
         _log.warning("replica begun anew", partition=str(self.tp), offset=offset, was=self.log.log_end_offset)
         self.log.reset_to(offset, now_ms)
-        self.high_watermark = offset
+        self._commit(offset)
         self._move(offset)
 
     def begin_at_archive(
@@ -171,9 +171,8 @@ class FollowedPartition(ReadablePartition):
     def _move(self, told: Offset) -> None:
         moved = follower_high_watermark(self.high_watermark, told, self.log.log_end_offset)
         if moved != self.high_watermark:
-            self.high_watermark = moved
+            self._commit(moved)
             self._tell_waiters()
-        self.log.committed_offset = moved
 
     def _flush_settled(self) -> None:
         if self.durable_listener is not None and self.is_durable:

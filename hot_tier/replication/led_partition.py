@@ -105,7 +105,7 @@ class LedPartition(ReadablePartition):
         self._keeps_ms = keeps_ms(config)
         self._count_own_log()
         if self._flush_before_ack and self.log.flushed_offset < self.log.log_end_offset:
-            self.log.request_flush(self.log)
+            self.log.request_flush()
 
     def lead(self, state: PartitionState, now_ms: int) -> None:
         """Lead in this epoch with this in-sync set. A new epoch forgets what other replicas told in the last."""
@@ -142,7 +142,7 @@ class LedPartition(ReadablePartition):
             if 0 <= header.max_timestamp < now_ms - self._keeps_ms:
                 self._too_old.came(self.tp.topic, header, self._keeps_ms, now_ms)
             if self._flush_before_ack:
-                self.log.request_flush(self.log)
+                self.log.request_flush()
             else:
                 self._own_log_is_safe_to(appended.end_offset)
             if self._append_listeners:
@@ -281,8 +281,8 @@ class LedPartition(ReadablePartition):
 
     def _committed(self) -> None:
         """The high watermark has moved."""
-        committed = self.high_watermark = self.leadership.high_watermark
-        self.log.committed_offset = committed
+        committed = self.leadership.high_watermark
+        self._commit(committed)
         too_few = len(self.leadership.in_sync) < self._min_in_sync
         self._uncommitted.answer(
             committed, NotEnoughReplicasAfterAppend(self._too_few(), where=str(self.tp)) if too_few else None

@@ -28,8 +28,7 @@ class ReadablePartition:
         self.topic = topic
         self.log = log
         self.leader_epoch = leader_epoch
-        self.high_watermark = high_watermark
-        log.committed_offset = high_watermark
+        self._commit(high_watermark)
         self.fetched_bytes = 0
         """Given to readers, for the metrics."""
         self.failure: TierlogError | None = None
@@ -39,6 +38,9 @@ class ReadablePartition:
     @property
     def last_stable_offset(self) -> Offset:
         return last_stable_offset(self.high_watermark, self.log.first_unstable_offset)
+
+    def _commit(self, high_watermark: Offset) -> None:
+        self.high_watermark = self.log.committed_offset = high_watermark
 
     def check_leader_epoch(self, epoch: int) -> None:
         """What the caller believes the epoch to be; -1 when it has no opinion."""

@@ -2,8 +2,8 @@
 
     tierlog spark audit --bucket s3://bucket/prefix
 
-Spark shares out the segments; one task reads each whole (`spark.jobs.segment_check`). Changes nothing. A broker may
-go on meanwhile: what is missing counts only if the manifest, read again, still names it.
+Spark shares out the segments; one task reads each whole (`cold_tier.checking.segment_check`). Changes nothing. A broker
+may go on meanwhile: what is missing counts only if the manifest, read again, still names it.
 """
 
 import argparse
@@ -17,12 +17,13 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from cold_tier.checking.segment_check import CheckedSegment, check_segment
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import NO_TIMESTAMP, Segment
 from cold_tier.objects.open import StoreSettings, open_store
 from cold_tier.objects.retrying import RetryingStore
+from cold_tier.reports import Finding
 from spark.jobs.command import job_parser, print_json, print_table, run, show_bytes, show_time
-from spark.jobs.segment_check import CheckedSegment, Finding, check_segment
 from spark.jobs.survey import Survey, load_partition, survey
 from spark.options import store_settings
 from spark.plan import with_store

@@ -22,6 +22,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from cold_tier import pins
+from cold_tier.format.open import open_segment
 from cold_tier.inventory import find_topics, newest_lives
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import Segment
@@ -29,7 +30,7 @@ from cold_tier.manifest.replacement import Proposal, Replacement
 from cold_tier.objects.open import StoreSettings
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.proposals import Answer
-from cold_tier.rewrite import Rewrite, cleaned_ms, open_segment, rewrite
+from cold_tier.rewrite import Rewrite, cleaned_ms, rewrite
 from hot_tier.errors import SettingsError, TierlogError, UnknownTopic
 from hot_tier.log.config import TopicConfig, parse_topic_config
 from hot_tier.record.column_decoder import Int64s

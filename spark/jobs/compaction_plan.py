@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cold_tier.layout import PartitionLayout
-from cold_tier.manifest.model import NO_TIMESTAMP, Segment
+from cold_tier.manifest.model import Segment
 from hot_tier.ids import Offset
 from hot_tier.log.config import MAX_INT, TopicConfig
 
@@ -74,8 +74,7 @@ def compactable(config: TopicConfig, segments: Sequence[Segment], now_ms: int) -
     """Of the oldest on, those that `min.compaction.lag.ms` lets go."""
     chosen: list[Segment] = []
     for segment in segments:
-        newest_ms = segment.archived_ms if segment.max_timestamp_ms == NO_TIMESTAMP else segment.max_timestamp_ms
-        if now_ms - newest_ms < config.min_compaction_lag_ms:
+        if now_ms - segment.newest_ms < config.min_compaction_lag_ms:
             break
         chosen.append(segment)
     return tuple(chosen)

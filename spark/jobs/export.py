@@ -7,7 +7,7 @@ fields. What cannot be decoded goes to a table beside it, with its bytes and the
 they are every row of the range, or nothing is published.
 
 A range is given by offsets or by times. Exporting it again puts the same rows in the same place: for files as
-`spark.jobs.chunks` says, for tables as `spark.jobs.iceberg_target` does.
+`spark.jobs.export_ranges` says, for tables as `spark.jobs.iceberg_target` does.
 """
 
 import argparse
@@ -22,8 +22,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from hot_tier.errors import SettingsError
-from spark.jobs.chunks import TABLES, Chunk, Folder, replaced
 from spark.jobs.command import JobFailed, add_range, configured, job_parser, print_json, range_options, run
+from spark.jobs.export_ranges import TABLES, Chunk, Folder, replaced
 from spark.jobs.values import Values, decode, read_schema
 from spark.options import ReadOptions
 from spark.plan import Plan
@@ -126,7 +126,7 @@ def _chunks(asked: ReadOptions, plan: Plan) -> dict[int, Chunk]:
 
 
 class ParquetFolder:
-    """A folder of Parquet files; `spark.jobs.chunks` says how it is laid out."""
+    """A folder of Parquet files; `spark.jobs.export_ranges` says how it is laid out."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:
         self._folder = Folder(spark, url)

@@ -25,12 +25,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from cold_tier.cache import ColdReadSettings
+from cold_tier.format.open import open_segment
 from cold_tier.inventory import find_topics, newest_lives
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import Segment
 from cold_tier.objects.retrying import RetryingStore
-from cold_tier.reader import ColdReader
 from hot_tier.errors import SettingsError, TierlogError, UnknownTopic
 from spark.jobs.command import job_parser, print_json, print_table, report
 from spark.jobs.survey import SurveyedPartition, load_partition
@@ -154,7 +153,7 @@ async def _described(store: RetryingStore, segments: dict[str, tuple[PartitionLa
 
     async def one(path: str, layout: PartitionLayout, segment: Segment) -> NewFile:
         async with room:
-            opened = await ColdReader(store, ColdReadSettings()).open_segment(layout, segment)
+            opened = await open_segment(store, layout, segment)
         return NewFile(path, layout.partition, segment.rows_bytes, opened.metadata)
 
     found = await asyncio.gather(*(one(path, *each) for path, each in segments.items()))

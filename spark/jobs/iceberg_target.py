@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from hot_tier.errors import SettingsError
-from spark.jobs.chunks import TABLES, Chunk, Folder
+from spark.jobs.export_ranges import TABLES, Chunk, Folder
 from spark.jobs.iceberg import TableRefused
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from cold_tier.manifest.model import Segment, Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.objects.store import ObjectInfo
+from cold_tier.reports import Finding
 from hot_tier.errors import UnknownTopic
 from hot_tier.ids import PartitionId
-from spark.jobs.segment_check import Finding
 
 
 @dataclass(frozen=True, slots=True)

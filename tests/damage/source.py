@@ -8,12 +8,12 @@ import shutil
 from pathlib import Path
 
 from cold_tier.cache import ColdReadSettings
+from cold_tier.checking.verify import verify
 from cold_tier.inventory import find_topics
 from cold_tier.reader import ColdReader
 from cold_tier.reports import Finding
 from hot_tier.log.segment_info import SegmentInfo
 from offloader.archive import archive_segment
-from offloader.verify import verify
 from tests.damage.harms import do
 from tests.damage.model import Model, Wrong
 from tests.damage.one_log import target

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from cold_tier.checking.verify import verify
 from cold_tier.inventory import find_topics
 from cold_tier.objects.open import StoreSettings, open_store
 from cold_tier.reports import Finding
 from offloader.failpoints import PLACES
-from offloader.verify import verify
 from tests.integration.tiers import SOON, Sender, archived_rows, create_topic, read_all
 from tests.support.service import MakeService
 from tests.support.waiting import wait_until

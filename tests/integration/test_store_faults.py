@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from cold_tier.checking.verify import verify
 from cold_tier.inventory import find_topics
 from cold_tier.manifest.model import Snapshot
 from cold_tier.manifest.reader import load_newest
 from cold_tier.objects.open import StoreSettings, open_store
 from cold_tier.reports import Finding
-from offloader.verify import verify
 from tests.integration.tiers import SOON, Sender, check_value, create_topic, local_start, read_all
 from tests.support.faulty_s3 import READS, WRITES, Act, Fault, FaultyS3, faulty
 from tests.support.s3 import credentials, weed

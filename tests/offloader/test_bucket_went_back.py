@@ -9,6 +9,8 @@ import pytest
 
 from cold_tier import proposals
 from cold_tier.cache import ColdReadSettings
+from cold_tier.checking.garbage import find_garbage
+from cold_tier.checking.verify import verify
 from cold_tier.errors import ArchiveNotStopped, ArchiveStopped, ManifestWentBack, RecordsMissing
 from cold_tier.inventory import find_topics
 from cold_tier.manifest.reader import load_newest
@@ -18,9 +20,7 @@ from cold_tier.reports import Finding
 from gateway.fetch.reader import Archive, Reader
 from hot_tier.record.records import decode_records
 from offloader.control import Control
-from offloader.garbage import find_garbage
 from offloader.settings import OffloadSettings
-from offloader.verify import verify
 from tests.offloader.harness import Archived, archived_node
 from tests.offloader.test_offloader import DROPPING, HOUR, KEEPING, without_worker
 from tests.offloader.test_proposals import consider, merge

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from cold_tier import layout
+from cold_tier.checking.garbage import find_garbage
 from cold_tier.errors import CorruptObject
 from cold_tier.pins import held, place, release
 from hot_tier.errors import SettingsError
-from offloader.garbage import find_garbage
 from offloader.settings import OffloadSettings
 from tests.offloader.harness import TOPIC, archived_node
 

@@ -11,6 +11,8 @@ import pytest
 import zstandard
 
 from cold_tier import proposals
+from cold_tier.checking.garbage import find_garbage
+from cold_tier.checking.verify import verify
 from cold_tier.format import write
 from cold_tier.inventory import find_topics
 from cold_tier.manifest.codec import MAX_BODY_BYTES
@@ -23,9 +25,7 @@ from cold_tier.reports import Checked, Finding, Planned
 from cold_tier.rewrite import Rewrite, rewrite
 from hot_tier.record.crc import crc32c
 from offloader.archive import archive_segment
-from offloader.garbage import find_garbage
 from offloader.settings import OffloadSettings
-from offloader.verify import verify
 from tests.offloader.harness import Archived, archived_node
 
 KEEPING = {"local.retention.ms": "-1", "retention.ms": "-1"}

@@ -5,6 +5,8 @@ import os
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from cold_tier.checking.garbage import find_garbage
+from cold_tier.checking.verify import verify
 from cold_tier.format.write import COMPLETE, write_segment
 from cold_tier.inventory import find_topics
 from cold_tier.layout import Version
@@ -15,9 +17,7 @@ from cold_tier.reports import Checked, Finding, Planned
 from cold_tier.upload import upload_segment
 from hot_tier.record.batch import assign
 from hot_tier.record.columns import NewRecord, decode_batches, encode_records
-from offloader.garbage import find_garbage
 from offloader.settings import OffloadSettings
-from offloader.verify import verify
 from tests.offloader.harness import SMALL, TOPIC, archived_node
 
 HOUR = 3_600_000

@@ -242,8 +242,8 @@ def _node_verification(server: str, topics: Sequence[str]) -> Iterator[dict[str,
 
 
 async def _bucket_verification(settings: "Settings", topics: Sequence[str]) -> AsyncIterator[dict[str, Any]]:
+    from cold_tier.checking.verify import verify as verify_bucket
     from gateway.http.archive_routes import verification_lines
-    from offloader.verify import verify as verify_bucket
 
     async with opened(settings) as store:
         events = verify_bucket(store, await find_archived(store, topics), all_topics=not topics)
@@ -309,7 +309,7 @@ def gc(
 
 
 async def _bucket_garbage(settings: "Settings", topics: Sequence[str], *, delete: bool) -> list["Garbage"]:
-    from offloader.garbage import find_garbage
+    from cold_tier.checking.garbage import find_garbage
     from tierlog.broker import now_ms
 
     found: list[Garbage] = []

@@ -54,9 +54,9 @@ from hot_tier.errors import (
 )
 from hot_tier.ids import PartitionId, TopicPartition
 from hot_tier.log.config import TopicConfig
-from hot_tier.log.partition_log import recompressed
 from hot_tier.record.batch import BatchHeader, read_header
 from hot_tier.record.compression import Codec
+from hot_tier.record.recompression import recompressed
 from hot_tier.record.validate import MAX_NAMED_RECORDS, BatchLimits, validate_produced
 from hot_tier.replication.led_partition import ACKS_ALL, ACKS_NONE, LedPartition
 
@@ -189,7 +189,7 @@ async def _after_large(
 def _prepare(
     records: memoryview, limits: BatchLimits, now_ms: int, config: TopicConfig
 ) -> tuple[memoryview | bytearray, BatchHeader]:
-    return recompressed(records, validate_produced(records, limits, now_ms), config)
+    return recompressed(records, validate_produced(records, limits, now_ms), config.compression_type)
 
 
 def _answer(

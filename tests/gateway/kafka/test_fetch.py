@@ -243,7 +243,7 @@ async def test_a_fetch_gives_what_there_is_when_the_time_is_over(topic):
 async def test_what_is_appended_but_not_committed_is_not_seen(topic):
     partition = topic.node.partitions.get("t", 0)
     await write(topic, b"a")
-    partition.log.request_flush = lambda log: None
+    partition.log.request_flush = lambda: None
     await write(topic, b"b", commit=False)
     async with topic.connect() as wire:
         (part,) = parts(await wire.ask(fetch(topic, 11, (0, 0, BIG)), 11))

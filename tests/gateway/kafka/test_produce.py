@@ -18,7 +18,7 @@ from gateway.kafka.protocol.messages.produce import (
 )
 from hot_tier.cluster.quotas import QuotaAlteration
 from hot_tier.errors import StorageFailure
-from hot_tier.log import partition_log
+from hot_tier.record import recompression
 from hot_tier.record.batch import iter_headers
 from hot_tier.record.compression import Codec, compress
 from hot_tier.record.records import Record, decode_records, encode_records
@@ -224,14 +224,14 @@ async def test_the_record_before_a_limit_passes(node):
 async def test_an_ack_waits_for_the_sync_and_says_when_it_was_not_in_time(topic, acks):
     partition = topic.node.partitions.get("t", 0)
     asked = []
-    flush, partition.log.request_flush = partition.log.request_flush, asked.append
+    flush, partition.log.request_flush = partition.log.request_flush, lambda: asked.append(1)
     async with topic.connect() as wire:
         await wire.send(produce((0, batch(b"a")), acks=acks, timeout_ms=10_000), 9)
         await wire.send(produce((0, batch(b"b")), acks=acks, timeout_ms=100), 9)
         await wire.send(produce((0, batch(b"c")), acks=acks, timeout_ms=10_000), 9)
         await until(lambda: len(asked) == 3)
         await asyncio.sleep(0.2)
-        flush(partition.log)
+        flush()
         answers = [(await wire.receive(ApiKey.PRODUCE, 9))[1] for _ in range(3)]
         parts = [answer.responses[0].partition_responses[0] for answer in answers]
         assert [part.error_code for part in parts] == [0, ErrorCode.REQUEST_TIMED_OUT, 0]
@@ -257,7 +257,7 @@ async def test_what_is_acknowledged_is_in_the_next_list_offsets(node, flush, ack
 async def test_a_disk_that_fails_is_told_to_those_who_wait(topic, acks):
     partition = topic.node.partitions.get("t", 0)
     asked = []
-    partition.log.request_flush = asked.append
+    partition.log.request_flush = lambda: asked.append(1)
     async with topic.connect() as wire:
         await wire.send(produce((0, batch(b"a")), acks=acks), 9)
         await until(lambda: asked)
@@ -363,7 +363,7 @@ async def test_much_is_compressed_anew_in_a_thread(topic, monkeypatch):
         threads.append(threading.current_thread() is threading.main_thread())
         return compress(*args)
 
-    monkeypatch.setattr(partition_log, "compress", compressing)
+    monkeypatch.setattr(recompression, "compress", compressing)
     await topic.node.admin.create_topic("packed", 1, config={"compression.type": "gzip"})
     log = topic.node.partitions.get("packed", 0).log
     sent = [batch(b"small"), batch(*[bytes(1000)] * 500), large(), batch(b"last")]

@@ -119,7 +119,7 @@ async def test_what_was_appended_and_could_not_be_committed_counts_as_refused(no
     flush, asked = partition.log.request_flush, []
     async with node.connect() as wire:
         assert await ask(wire, [0]) == [(0, 0)]
-        partition.log.request_flush = asked.append
+        partition.log.request_flush = lambda: asked.append(1)
         asking = asyncio.create_task(ask(wire, [1, 2]))
         await until(lambda: len(asked) == 2)
         hand_over_and_back(partition)
@@ -164,7 +164,7 @@ def test_librdkafka_stores_nothing_twice_when_a_batch_in_flight_is_refused(tmp_p
         refuse_once(monkeypatch, 2)
         flush = partition.log.request_flush
 
-        def flush_later(log):
+        def flush_later():
             partition.log.request_flush = flush
             asyncio.get_running_loop().call_later(0.3, hand_over_and_back, partition)  # with five in flight by then
 

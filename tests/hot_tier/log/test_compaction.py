@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hot_tier.errors import CorruptLog
-from hot_tier.log import compaction_swap, files, names
-from hot_tier.log.compaction import cleanable, dirty_ratio, first_dirty, groups, is_due
-from hot_tier.log.compactor import Compactor
+from hot_tier.log import files, names
+from hot_tier.log.compaction import swap
+from hot_tier.log.compaction.compactor import Compactor
+from hot_tier.log.compaction.plan import cleanable, dirty_ratio, first_dirty, is_due, merges
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.mending import proved_again
 from hot_tier.log.partition_log import PartitionLog
@@ -280,7 +281,7 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(
 
         return step_then_perhaps_crash
 
-    for module in (compaction_swap.os, files.os):
+    for module in (swap.os, files.os):
         for name in ("rename", "unlink"):
             monkeypatch.setattr(module, name, crash_after(getattr(os, name), name))
         break
@@ -335,11 +336,11 @@ def test_when_it_is_due() -> None:
 def test_what_is_merged() -> None:
     config = TopicConfig(segment_bytes=1024, delete_retention_ms=100)
     old, waiting, dirty = segment(0, cleaned_ms=5), segment(10, cleaned_ms=950), segment(20)
-    found = groups(config, [old, old, waiting, waiting, dirty, dirty], now_ms=1000)
-    assert [len(group.members) for group in found] == [2, 1, 1, 2]
-    assert [group.drop_markers for group in found] == [True, False, False, False]
+    found = merges(config, [old, old, waiting, waiting, dirty, dirty], now_ms=1000)
+    assert [len(merge.members) for merge in found] == [2, 1, 1, 2]
+    assert [merge.drop_markers for merge in found] == [True, False, False, False]
     large = [segment(0, size=600), segment(10, size=600)]
-    assert [len(group.members) for group in groups(config, large, now_ms=0)] == [1, 1]
+    assert [len(merge.members) for merge in merges(config, large, now_ms=0)] == [1, 1]
 
 
 def test_delete_markers_of_an_archived_log_stay(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_a_directory_that_cannot_be_made_refuses_the_write_only(
 ) -> None:
     log = open_log(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(log, "directory", str(tmp_path / "partition"))
+        patch.setattr(log._files, "directory", str(tmp_path / "partition"))
         (tmp_path / "partition").write_text("in the way")
         with pytest.raises(StorageFailure, match="cannot make a log's directory"):
             append(log, batch(b"refused"))

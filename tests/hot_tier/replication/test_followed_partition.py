@@ -15,7 +15,6 @@ from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.producers import ProducerState
 from hot_tier.log.recovery import Recovery
 from hot_tier.log.settings import LogSettings
-from hot_tier.log.stored_log import StoredLog
 from hot_tier.record.batch import assign
 from hot_tier.record.records import Record, encode_records
 from hot_tier.replication.followed_partition import FollowedPartition, Next
@@ -44,7 +43,7 @@ class Harness:
         self.replica = FollowedPartition(TP, topic, self.log, state, ME)
         self.replica.durable_listener = lambda replica: self.told.append(replica.next_fetch().offset)
 
-    def _count(self, log: StoredLog) -> None:
+    def _count(self) -> None:
         self.flush_requests += 1
 
     def take(self, *batches: bytes, committed: int = 0) -> Next:

@@ -50,7 +50,7 @@ class Harness:
         self.topic = Topic("t", TOPIC_ID, 1, len(state.replicas), {}, NOW_MS)
         self.partition = LedPartition(TP, self.topic, self.log, state, ME, NOW_MS)
 
-    def _count(self, log: PartitionLog) -> None:
+    def _count(self) -> None:
         self.flush_requests += 1
 
     def append(self, records: int = 1, acks: int = -1, **producer: int) -> Offset:

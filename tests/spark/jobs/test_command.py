@@ -11,8 +11,8 @@ from hot_tier.errors import OffsetOutOfRange, SettingsError, TierlogError, Unkno
 from hot_tier.record.columns import NewRecord
 from hot_tier.record.validate import MAX_TIMESTAMP_MS
 from spark.gateway import GatewayUnavailable
-from spark.jobs.chunks import ExportRefused
 from spark.jobs.command import exit_code, report, show_time
+from spark.jobs.export_ranges import ExportRefused
 from tests.spark.jobs.buckets import archive_of
 from tests.spark.jobs.submit import PROGRAM, submit
 from tests.spark.topics import START_MS

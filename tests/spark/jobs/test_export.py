@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from hot_tier.errors import SettingsError
 from hot_tier.record.columns import NewRecord
-from spark.jobs.chunks import Chunk, ExportRefused, replaced
 from spark.jobs.export import ExportReport, ParquetFolder, export, main
+from spark.jobs.export_ranges import Chunk, ExportRefused, replaced
 from spark.jobs.iceberg_target import IcebergTarget
 from spark.jobs.values import Values
 from tests.spark.jobs.buckets import archive_of

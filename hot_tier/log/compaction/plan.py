@@ -27,7 +27,7 @@ from hot_tier.log.segment_info import SegmentInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Merge:
     """Neighbours that become one segment."""
 
     base_offset: int
@@ -76,7 +76,7 @@ def is_due(config: TopicConfig, segments: Sequence[SegmentInfo], *, now_ms: int)
     return any(now_ms - segment.max_timestamp > config.max_compaction_lag_ms for segment in dirty)
 
 
-def groups(config: TopicConfig, segments: Sequence[SegmentInfo], *, now_ms: int, archived: bool = False) -> list[Group]:
+def merges(config: TopicConfig, segments: Sequence[SegmentInfo], *, now_ms: int, archived: bool = False) -> list[Merge]:
     found: list[list[SegmentInfo]] = []
     for segment in segments:
         if found and _may_join(config, found[-1], segment, now_ms):
@@ -84,7 +84,7 @@ def groups(config: TopicConfig, segments: Sequence[SegmentInfo], *, now_ms: int,
         else:
             found.append([segment])
     return [
-        Group(
+        Merge(
             members[0].base_offset,
             members[-1].end_offset,
             tuple(members),

@@ -127,13 +127,12 @@ def _archived_batches(
     settings: StoreSettings, piece: ArchivedPiece, from_ms: int | None, to_ms: int | None
 ) -> Iterator[pa.RecordBatch]:
     """The row groups that may hold what is wanted, one request each."""
-    from cold_tier.cache import ColdReadSettings
+    from cold_tier.format.open import open_segment
     from cold_tier.format.write import to_arrow
-    from cold_tier.reader import ColdReader
 
     store = open_store(settings)
     with asyncio.Runner() as runner:
-        reader = runner.run(ColdReader(store, ColdReadSettings()).open_segment(piece.layout, piece.segment))
+        reader = runner.run(open_segment(store, piece.layout, piece.segment))
         rows = piece.layout.rows(piece.segment.name)
         for number, group in enumerate(reader.index.row_groups):
             if (

@@ -17,8 +17,7 @@ from hot_tier.errors import OffsetArchived
 from hot_tier.ids import NodeId, PartitionId
 from hot_tier.record.columns import decode_records
 from hot_tier.replication.followed_partition import FollowedPartition
-from offloader.followed import AGAIN_MS
-from offloader.new_replica import ArchivedStart
+from offloader.follower_archive import AGAIN_MS, ArchivedStart
 from tests.offloader.harness import TOPIC, Archived, archived_node
 
 OTHER = NodeId(5)

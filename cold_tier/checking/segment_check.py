@@ -10,7 +10,7 @@ keys are left out of the archive.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,28 +22,14 @@ from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import NO_TIMESTAMP, Segment
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.objects.store import Buffer
+from cold_tier.reports import Finding, FindingKind
 from hot_tier.record.crc import crc32c
 
-FindingKind = Literal[
-    "manifest", "missing", "damaged", "rows", "duplicate", "range", "timestamps", "gap", "overlap", "orphan"
-]
 Fault = tuple[FindingKind, str]
 Offsets = npt.NDArray[np.int64]
 
 _CHUNK_BYTES: Final = 8 << 20
 _MISSING: Final[Fault] = ("missing", "the manifest names this object, but it is not there")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    kind: FindingKind
-    where: str
-    what: str
-
-    @property
-    def is_problem(self) -> bool:
-        """An orphan is not: it waits for its collection."""
-        return self.kind != "orphan"
 
 
 @dataclass(frozen=True, slots=True)

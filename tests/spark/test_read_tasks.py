@@ -3,8 +3,8 @@
 from typing import Any
 
 from spark.options import read_options
-from spark.pieces import TASK_BYTES, tasks
 from spark.plan import Plan, Range
+from spark.read_tasks import TASK_BYTES, tasks
 from tests.cold_tier.manifest.test_manifest import LAYOUT
 
 

@@ -1,6 +1,6 @@
 """Running a compaction: keys are gathered and segments rewritten in a thread, exchanged on the loop.
 
-The rules are in `compaction`, the order of the exchange in `compaction_swap`. A log with more keys than fit into the
+The rules are in `plan`, the order of the exchange in `swap`. A log with more keys than fit into the
 table takes several passes; each covers the next stretch of dirty log and rewrites everything before it.
 
 Bytes are read and checked like any foreign bytes. A damaged batch ends the compaction of that log, and nothing is
@@ -20,14 +20,7 @@ import structlog
 
 from hot_tier.errors import CorruptBatch, StorageFailure, TierlogError
 from hot_tier.log import names
-from hot_tier.log.compaction import Group, cleanable, dirty_ratio, first_dirty, groups, is_due
-from hot_tier.log.compaction_swap import remove_cleaned
-from hot_tier.log.config import TopicConfig
-from hot_tier.log.files import read_at, sync_data, write_at
-from hot_tier.log.index import NEVER_CLEANED, NO_TIMESTAMP, UNKNOWN, Seal, SparseIndex
-from hot_tier.log.index_files import index_contents
-from hot_tier.log.kernels import HAS_KEY, HAS_VALUE
-from hot_tier.log.key_table import (
+from hot_tier.log.compaction.key_table import (
     RECORD_END,
     RECORD_FLAGS,
     RECORD_START,
@@ -35,6 +28,13 @@ from hot_tier.log.key_table import (
     KeyTable,
     Rows,
 )
+from hot_tier.log.compaction.plan import Merge, cleanable, dirty_ratio, first_dirty, is_due, merges
+from hot_tier.log.compaction.swap import remove_cleaned
+from hot_tier.log.config import TopicConfig
+from hot_tier.log.files import read_at, sync_data, write_at
+from hot_tier.log.index import NEVER_CLEANED, NO_TIMESTAMP, UNKNOWN, Seal, SparseIndex
+from hot_tier.log.index_files import index_contents
+from hot_tier.log.kernels import HAS_KEY, HAS_VALUE
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.proof import NotWhole
 from hot_tier.log.scan import HEADS_DIFFER, digest_of_heads
@@ -132,8 +132,8 @@ class Compactor:
             )
             segments = [segment for segment in log.sealed_segments() if segment.base_offset < min(covered, end_offset)]
             archived = log.config.remote_storage_enable or log.log_start_offset < log.local_log_start_offset
-            for group in groups(log.config, segments, now_ms=now_ms, archived=archived):
-                await self._rewrite(log, group, table, covered, now_ms)
+            for merge in merges(log.config, segments, now_ms=now_ms, archived=archived):
+                await self._rewrite(log, merge, table, covered, now_ms)
             dirty = [segment for segment in log.sealed_segments() if segment.end_offset <= end_offset]
         left = sum(segment.size for segment in log.sealed_segments() if segment.end_offset <= end_offset)
         self.runs += 1
@@ -141,17 +141,17 @@ class Compactor:
         _log.debug("log compacted", partition=str(log.tp), bytes_before=size, bytes_after=left)
         return True
 
-    async def _rewrite(self, log: PartitionLog, group: Group, table: KeyTable, covered: int, now_ms: int) -> None:
-        cleaned_ms = max(member.cleaned_ms for member in group.members)
-        if any(member.cleaned_ms == NEVER_CLEANED for member in group.members):
-            cleaned_ms = now_ms if group.end_offset <= covered else NEVER_CLEANED
+    async def _rewrite(self, log: PartitionLog, merge: Merge, table: KeyTable, covered: int, now_ms: int) -> None:
+        cleaned_ms = max(member.cleaned_ms for member in merge.members)
+        if any(member.cleaned_ms == NEVER_CLEANED for member in merge.members):
+            cleaned_ms = now_ms if merge.end_offset <= covered else NEVER_CLEANED
         traces = log.producers.last_offsets()
-        rewritten = await self._in_thread(partial(rewrite, group, table, log.config, traces, cleaned_ms, self._check))
+        rewritten = await self._in_thread(partial(rewrite, merge, table, log.config, traces, cleaned_ms, self._check))
         if rewritten is None:
             return
-        swap = log.begin_swap([member.base_offset for member in group.members])
+        swap = log.begin_swap([member.base_offset for member in merge.members])
         if swap is None:
-            remove_cleaned(log.directory, group.base_offset)
+            remove_cleaned(log.directory, merge.base_offset)
             return
         try:
             await self._in_thread(swap.decide)
@@ -228,40 +228,40 @@ def build_table(
 
 
 def rewrite(
-    group: Group,
+    merge: Merge,
     table: KeyTable,
     config: TopicConfig,
     traces: frozenset[int],
     cleaned_ms: int,
     check: Callable[[], None],
 ) -> Rewritten | None:
-    """Writes and syncs a group's `.cleaned` files. None if that would change nothing."""
-    stem = group.members[0].path.removesuffix(names.LOG)
+    """Writes and syncs a merge's `.cleaned` files. None if that would change nothing."""
+    stem = merge.members[0].path.removesuffix(names.LOG)
     fd = os.open(stem + names.LOG + names.CLEANED, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        output = _Output(fd, group, config.index_interval_bytes)
+        output = _Output(fd, merge, config.index_interval_bytes)
         try:
-            for member in group.members:
+            for member in merge.members:
                 with closing(iter_batches(member)) as batches:
                     for batch, header in batches:
                         check()
-                        kept = _kept(batch, header, table, group.drop_markers, traces)
+                        kept = _kept(batch, header, table, merge.drop_markers, traces)
                         if kept is not None:
                             output.add(*kept)
         except BaseException:
-            remove_cleaned(os.path.dirname(stem), group.base_offset)
+            remove_cleaned(os.path.dirname(stem), merge.base_offset)
             raise
         output.finish()
     finally:
         os.close(fd)
-    only = group.members[0]
-    same = len(group.members) == 1 and output.size == only.size and only.cleaned_ms == cleaned_ms
+    only = merge.members[0]
+    same = len(merge.members) == 1 and output.size == only.size and only.cleaned_ms == cleaned_ms
     if same and only.batches != UNKNOWN:  # Else it gets a seal with a digest.
-        remove_cleaned(os.path.dirname(stem), group.base_offset)
+        remove_cleaned(os.path.dirname(stem), merge.base_offset)
         return None
     seal = Seal(
-        group.base_offset,
-        group.end_offset,
+        merge.base_offset,
+        merge.end_offset,
         output.size,
         output.max_timestamp,
         output.max_timestamp_offset,
@@ -286,9 +286,9 @@ def _write_cleaned(path: str, content: bytes) -> None:
 
 
 class _Output:
-    def __init__(self, fd: int, group: Group, index_interval: int) -> None:
+    def __init__(self, fd: int, merge: Merge, index_interval: int) -> None:
         self._fd = fd
-        self._base_offset = group.base_offset
+        self._base_offset = merge.base_offset
         self._index_interval = index_interval
         self._buffer = bytearray()
         self.index = SparseIndex()
@@ -296,7 +296,7 @@ class _Output:
         self.batches = 0
         self.header_digest = 0
         self.max_timestamp = NO_TIMESTAMP
-        self.max_timestamp_offset = group.base_offset
+        self.max_timestamp_offset = merge.base_offset
 
     def add(self, batch: memoryview | bytearray, base_offset: int, max_timestamp: int) -> None:
         self.index.note(

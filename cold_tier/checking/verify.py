@@ -6,7 +6,7 @@ over.
 
 That manifests went back to an older state shows by what lies beyond them: objects without any manifest, or whole
 segments behind the end of the newest one. A bucket alone cannot show more; what a node's metadata knows of it,
-`against_record` compares.
+`offloader.control` compares.
 """
 
 import asyncio
@@ -17,25 +17,21 @@ from itertools import groupby, pairwise
 import numpy as np
 
 from cold_tier import proposals
+from cold_tier.checking.garbage import indexed_rows, named_keys, unnamed_objects
 from cold_tier.errors import CorruptObject, ObjectMissing
 from cold_tier.format.index import read_index
 from cold_tier.format.read import SegmentReader
 from cold_tier.inventory import ArchivedTopic, describe, find_topics, unclaimed_rows
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest import invariants
-from cold_tier.manifest.model import Lost, Owner, Segment
+from cold_tier.manifest.model import Lost, Segment
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.objects.retrying import RetryingStore
 from cold_tier.reports import Checked, Finding, Planned, VerifyEvent
 from cold_tier.upload import verify_segment
-from hot_tier.cluster.model import Archived
-from hot_tier.ids import LeaderEpoch
-from offloader.garbage import indexed_rows, named_keys, unnamed_objects
-from offloader.trust import Local, judge
 
 _AT_ONCE = 8
 _MOST_RANGES = 5
-_LAST_EPOCH = LeaderEpoch((1 << 31) - 1)
 
 
 async def verify(
@@ -70,18 +66,6 @@ async def verify(
                 # Without its manifest, everything would seem left over.
                 for finding in await _orphans(store, layouts):
                     yield finding
-
-
-async def against_record(
-    store: RetryingStore, layout: PartitionLayout, recorded: Archived, local: Local, ours: Owner
-) -> Finding | None:
-    """Whether the newest manifest is the one that metadata says was published last, or went on from it."""
-    try:
-        found = await load_newest(store, layout)
-    except CorruptObject:
-        return None  # Found by who reads it.
-    judgement = judge(found, recorded, local, ours, _LAST_EPOCH)
-    return Finding("went-back", f"{store.url}{layout.manifest_folder}", judgement.what) if judgement.stops else None
 
 
 async def _without_manifest(store: RetryingStore, layout: PartitionLayout) -> str:

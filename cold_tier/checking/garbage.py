@@ -8,8 +8,10 @@ where a life of a partition has objects and no manifest at all, nobody can say w
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from cold_tier import proposals
+from cold_tier.inventory import find_topics
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
@@ -17,7 +19,19 @@ from cold_tier.objects.retrying import RetryingStore
 from cold_tier.objects.store import ObjectInfo
 from cold_tier.pins import held
 from cold_tier.reports import Garbage
-from offloader.settings import OffloadSettings
+
+
+class Ages(Protocol):
+    """How long what is not needed stays (`offloader.settings.OffloadSettings`)."""
+
+    @property
+    def delete_grace_ms(self) -> int: ...
+
+    @property
+    def orphan_age_ms(self) -> int: ...
+
+    @property
+    def manifest_history_ms(self) -> int: ...
 
 
 async def named_keys(manifest: Manifest) -> set[str]:
@@ -28,6 +42,22 @@ async def named_keys(manifest: Manifest) -> set[str]:
     named |= {layout.page(page.base_offset, page.uuid) for page in snapshot.pages}
     async for segment in manifest.segments(snapshot.start_offset, snapshot.end_offset):
         named |= {layout.rows(segment.name), layout.index(segment.name)}
+    return named
+
+
+async def named_by_other_topics(store: RetryingStore, mine: PartitionLayout) -> set[str]:
+    """Returns the rows that other topics of this name hold: deleted ones, and those of clusters that share the
+    bucket."""
+    named: set[str] = set()
+    for life in await find_topics(store, mine.topic):
+        for layout in life.layouts:
+            if life.id != mine.topic_id and layout.partition == mine.partition:
+                snapshot = await load_newest(store, layout)
+                if snapshot is not None:
+                    named |= await named_keys(Manifest(snapshot, PageCache(store)))
+        for layout in life.bare:
+            if life.id != mine.topic_id and layout.partition == mine.partition:
+                named |= await indexed_rows(store, layout)
     return named
 
 
@@ -72,7 +102,7 @@ async def superseded_manifests(store: RetryingStore, manifest: Manifest, older_t
 
 
 async def find_garbage(
-    store: RetryingStore, layouts: Sequence[PartitionLayout], settings: OffloadSettings, now_ms: int
+    store: RetryingStore, layouts: Sequence[PartitionLayout], ages: Ages, now_ms: int
 ) -> list[Garbage]:
     """Of all lives of one partition, past grace and age; each manifest is read anew. A pin keeps what was removed.
 
@@ -92,8 +122,8 @@ async def find_garbage(
         named |= await named_keys(manifest) | await proposals.named(store, layout)
         if await held(store, layout.topic, layout.topic_id, now_ms):
             continue
-        due += [gone.key for gone in snapshot.removed if now_ms - gone.removed_ms >= settings.delete_grace_ms]
-        old = await superseded_manifests(store, manifest, now_ms - settings.manifest_history_ms)
+        due += [gone.key for gone in snapshot.removed if now_ms - gone.removed_ms >= ages.delete_grace_ms]
+        old = await superseded_manifests(store, manifest, now_ms - ages.manifest_history_ms)
         garbage += [Garbage("manifest", info.key, info.size) for info in old]
     found = await unnamed_objects(store, layouts, named - set(due))
     garbage += [Garbage("removed", key, found[key].size) for key in due if key in found]
@@ -103,7 +133,7 @@ async def find_garbage(
         Garbage("orphan", key, info.size)
         for key, info in found.items()
         if key not in due
-        and now_ms - info.modified_ms >= settings.orphan_age_ms
+        and now_ms - info.modified_ms >= ages.orphan_age_ms
         and not any(info.modified_ms >= each.published_ms or may_be_newer(key, each) for each in newest)
     ]
     return garbage

@@ -1,6 +1,6 @@
-"""Archived partitions that this broker follows: their local segments go when the bucket has them, as at the leader.
+"""The archive of partitions that this broker follows. Nothing in the bucket is written or deleted here.
 
-Who leads archives; here nothing in the bucket is written or deleted.
+`FollowedPartitions`: local segments go when the bucket has them, as at the leader.
 
 - Dropped is what the leader has said to be archived, in the epoch that it leads now, and what is committed here. What a
   deposed leader said counts for nothing: its last manifest may have come too late for its successor's first.
@@ -8,6 +8,13 @@ Who leads archives; here nothing in the bucket is written or deleted.
   must be there (`offloader.stored`). The leader may not have looked since somebody changed the bucket.
 - The manifest is loaded when somebody asks here for what is in the bucket alone, and judged as the leader judges it
   (`offloader.trust`). It is thrown away when local segments go, and before objects that it names can be gone.
+
+`ArchivedStart`: a replica whose next offset the leader has only in the bucket goes on at the end of the archive.
+
+- A new replica of an archived partition so copies only what is still local at its leader. What it needs of the rest is
+  in the bucket: where the log starts, where leader epochs began, and the producers' state at the end of the archive.
+- What the replica itself still had goes, once the bucket is found to hold it. A manifest that the leader would not go
+  on from is no history to begin with.
 """
 
 from typing import Final
@@ -18,17 +25,19 @@ from cold_tier.catalog import Catalog
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import Owner, Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
+from cold_tier.objects.retrying import RetryingStore
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import Stopped
-from hot_tier.errors import TierlogError
+from hot_tier.errors import OffsetArchived, TierlogError
 from hot_tier.ids import NO_EPOCH, Offset
 from hot_tier.replication.followed_partition import FollowedPartition
 from hot_tier.replication.table import PartitionTable
 from offloader.plan import local_drop_offset
+from offloader.restore import load_history
 from offloader.stored import stored_until
 from offloader.trust import Judgement, Local, judge, stopped_error
 
-log = structlog.get_logger()
+_log = structlog.get_logger()
 
 AGAIN_MS: Final = 60_000
 
@@ -86,7 +95,7 @@ class FollowedPartitions:
             return False  # It is led here now, or not held.
         if wrong:
             if self._kept.get(layout, (0, ""))[1] != wrong:
-                log.error("local segments stay: the bucket does not hold them", partition=str(replica.tp), why=wrong)
+                _log.error("local segments stay: the bucket does not hold them", partition=str(replica.tp), why=wrong)
             self._kept[layout] = now_ms, wrong
         else:
             self._kept.pop(layout, None)
@@ -115,7 +124,7 @@ class FollowedPartitions:
         try:
             snapshot = await load_newest(self._catalog.store, layout)
         except TierlogError as error:
-            log.warning("the manifest of a followed partition is not loaded", error=str(error))
+            _log.warning("the manifest of a followed partition is not loaded", error=str(error))
             return
         replica = next((each for each in self._partitions.replicas if _layout(each) == layout), None)
         if replica is None:
@@ -131,6 +140,44 @@ class FollowedPartitions:
     def _forget(self, layout: PartitionLayout) -> None:
         if self._loaded.pop(layout, None) is not None:
             self._catalog.drop(layout)
+
+
+class ArchivedStart:
+    def __init__(self, store: RetryingStore, image: ClusterImage) -> None:
+        self._store = store
+        self._image = image
+
+    async def __call__(self, replica: FollowedPartition) -> None:
+        where = str(replica.tp)
+        layout = _layout(replica)
+        recorded = self._image.archive_record(layout.topic_id, layout.partition)
+        history = await load_history(self._store, layout)
+        found = None if history is None else history.snapshot
+        judgement = judge(found, recorded, Local(0, 0), Owner(self._image.cluster_id, "", ""), NO_EPOCH)
+        if judgement.stops:
+            stopped = Stopped(judgement.verdict, judgement.what)
+            raise stopped_error(stopped, layout, f"{self._store.url}{layout.manifest_folder}")
+        local_start, local_end = replica.log.local_log_start_offset, replica.log.log_end_offset
+        reached = Offset(0) if replica.in_doubt else local_end
+        wrong = ""
+        if history is not None:
+            snapshot = history.snapshot
+            manifest = Manifest(snapshot, PageCache(self._store))
+            _, wrong = await stored_until(self._store, manifest, local_start, min(local_end, snapshot.end_offset))
+        if replica.failure is not None:
+            return  # It is no follower any more, and its log no longer ours to change.
+        if history is None or history.snapshot.end_offset <= reached:
+            raise OffsetArchived(
+                f"the leader has offset {reached} in the bucket alone, and the newest manifest does not hold it",
+                where=where,
+                hint="check that all brokers have the same --bucket",
+            )
+        if wrong:
+            raise OffsetArchived(wrong, where=where, hint="the local copy stays; put the object back")
+        snapshot = history.snapshot
+        replica.begin_at_archive(
+            snapshot.log_start_offset, snapshot.end_offset, list(history.epochs), history.producers
+        )
 
 
 def _layout(replica: FollowedPartition) -> PartitionLayout:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cold_tier.runs import Run, make_run
+from cold_tier.decoded_row_group import Run, make_run
 from hot_tier.record.batch import assign, iter_headers
 from hot_tier.record.columns import NewRecord, decode_batches, decode_records, encode_records
 

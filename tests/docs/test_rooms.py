@@ -2,21 +2,14 @@
 
 from tests.docs import rooms
 
-KNOWN_CYCLES = {
-    # Node holds the sessions of Kafka's fetch protocol. They need a room that both can import.
-    frozenset({"gateway.kafka", "gateway.node"}),
-}
-
 
 def test_the_page_shows_the_rooms_as_they_are() -> None:
     shown = rooms.written(rooms.PAGE.read_text())
     assert shown == rooms.block(rooms.arrows()), "renew it: python -m tests.docs.rooms --write"
 
 
-def test_no_rooms_import_each_other_beside_the_known_ones() -> None:
-    found = rooms.cycles(rooms.arrows())
-    assert found - KNOWN_CYCLES == set(), "these rooms import each other"
-    assert KNOWN_CYCLES - found == set(), "these no longer do: take them off the list"
+def test_no_rooms_import_each_other() -> None:
+    assert rooms.cycles(rooms.arrows()) == set()
 
 
 def test_every_room_says_what_it_is() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from gateway.principal import ANONYMOUS
 from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.model import QuotaEntity
 from hot_tier.cluster.quotas import (
@@ -28,8 +29,6 @@ Kind = Literal["produce", "fetch"]
 BURST_S: Final = 10
 LONGEST_PAUSE_MS: Final = 2**31 - 1
 """What the field of a response holds."""
-ANONYMOUS: Final = "ANONYMOUS"
-"""The user of a connection that did not log in, as Kafka names it."""
 
 MAX_ACCOUNTS: Final = 10_000
 """Client ids are the clients' own invention: when there are more, accounts that are full again are dropped."""

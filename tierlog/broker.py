@@ -25,7 +25,6 @@ Nothing outside this module knows all the parts. What handlers need of them is `
 import asyncio
 import os
 import signal
-import socket
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -71,8 +70,9 @@ from hot_tier.replication.table import PartitionTable
 from offloader.control import Control
 from offloader.follower_archive import ArchivedStart
 from offloader.offloader import Offloader
-from tierlog.claims import address, bind, lock_directory, reachable
+from tierlog.claims import address, lock_directory
 from tierlog.interpreter import collect_garbage, freeze, prepare
+from tierlog.listeners import bind_listeners
 from tierlog.memory import keep_freed_memory
 from tierlog.settings import Settings
 
@@ -158,11 +158,8 @@ class Broker:
     async def _start(self) -> None:
         settings, parts = self.settings, self._parts
         node_id = NodeId(settings.cluster.node_id)
-        kafka_socket = bind(settings.kafka.host, settings.kafka.port, "kafka")
-        parts.callback(kafka_socket.close)
-        http_socket = bind(settings.http.host, settings.http.port, "http")
-        parts.callback(http_socket.close)
-        self.kafka_address, self.http_address = address(kafka_socket), address(http_socket)
+        listeners = bind_listeners(settings, parts)
+        self.kafka_address, self.http_address = address(listeners.kafka[0].socket), address(listeners.http[0].socket)
 
         data_dir = os.path.abspath(settings.log.data_dir)
         parts.enter_context(lock_directory(data_dir))
@@ -173,7 +170,7 @@ class Broker:
         await _try_bucket(objects)
         await store.open()
         parts.push_async_callback(store.close)
-        info = self._info(node_id, kafka_socket, http_socket)
+        info = BrokerInfo(node_id, listeners.endpoints, settings.cluster.rack or None)
         if settings.cluster.alone:
             on_disk = topics_on_disk(data_dir)
             if on_disk is not None:
@@ -254,8 +251,8 @@ class Broker:
         self.kafka = KafkaServer(self.node, settings.kafka)
         self.http = HttpServer(self.node, settings.http, self.kafka)
         parts.push_async_callback(self._stop_servers)
-        await self.kafka.start(kafka_socket)
-        await self.http.start(http_socket)
+        await self.kafka.start(listeners.kafka)
+        await self.http.start(listeners.http)
         parts.push_async_callback(self.offloader.close)
         self.offloader.start()
         if self.membership is not None:
@@ -340,17 +337,6 @@ class Broker:
 
     async def _stop_servers(self) -> None:
         await asyncio.gather(self.kafka.stop(), self.http.stop())
-
-    def _info(self, node_id: NodeId, kafka: socket.socket, http: socket.socket) -> BrokerInfo:
-        asked = self.settings.kafka
-        return BrokerInfo(
-            id=node_id,
-            host=asked.advertised_host or reachable(asked.host),
-            port=asked.advertised_port or kafka.getsockname()[1],
-            rack=self.settings.cluster.rack or None,
-            http_host=reachable(self.settings.http.host, asked.advertised_host),
-            http_port=http.getsockname()[1],
-        )
 
 
 async def _try_bucket(objects: RetryingStore) -> None:

@@ -68,7 +68,7 @@ def lock_directory(data_dir: str) -> IO[str]:
     return file
 
 
-def bind(host: str, port: int, section: str) -> socket.socket:
+def bind(host: str, port: int, where: str, flag: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -78,8 +78,8 @@ def bind(host: str, port: int, section: str) -> socket.socket:
         listener.close()
         raise SettingsError(
             f"cannot listen on {host}:{port}: {os.strerror(error.errno) if error.errno else error}",
-            where=f"{section}.host, {section}.port",
-            hint=f"{_NEXT.get(error.errno or 0, 'check the address')}, or choose another with --{section} HOST:PORT",
+            where=where,
+            hint=f"{_NEXT.get(error.errno or 0, 'check the address')}, or choose another with {flag} HOST:PORT",
         ) from None
     listener.setblocking(False)
     return listener

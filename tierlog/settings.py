@@ -2,7 +2,8 @@
 
 Each section is a frozen dataclass that lives with the package it steers; this module puts them together. A key
 is `section.name`. Its value is taken from the first of: a flag of `tierlog serve`, the environment variable
-`TIERLOG_SECTION__NAME`, the TOML file, the default. `topic.*` are the defaults of topics, by Kafka's names.
+`TIERLOG_SECTION__NAME`, the TOML file, the default. `topic.*` are the defaults of topics, by Kafka's names. Each
+listener beside the two usual ones has a section of its own, `listener.<name>`.
 
 Invariants:
 - Settings are read once, before anything starts, and passed on as values; nobody else reads the environment.
@@ -14,9 +15,10 @@ can say which of them held the bad value.
 """
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, NewType, Union, get_args, get_origin, get_type_hints
@@ -26,6 +28,7 @@ from cold_tier.objects.open import StoreSettings
 from gateway.coordinators.settings import GroupSettings
 from gateway.http.settings import HttpSettings
 from gateway.kafka_settings import KafkaSettings
+from gateway.listener import ListenerSettings
 from hot_tier.cluster.etcd_settings import EtcdSettings
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.errors import InvalidConfig, SettingsError
@@ -36,6 +39,8 @@ from offloader.prices import CostSettings
 from offloader.settings import OffloadSettings
 
 ENVIRONMENT_PREFIX: Final = "TIERLOG_"
+LISTENER: Final = "listener"
+LISTENER_NAME: Final = re.compile(r"[a-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,8 @@ class Settings:
     cache: ColdReadSettings = field(default_factory=ColdReadSettings)
     cost: CostSettings = field(default_factory=CostSettings)
     topic: TopicConfig = field(default_factory=TopicConfig)
+    listener: Mapping[str, ListenerSettings] = field(default_factory=dict)
+    """Listeners beside those that `kafka` and `http` make, and what is said of these two, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,8 @@ class Setting:
 
     @property
     def variable(self) -> str:
+        if self.section == LISTENER:
+            return ENVIRONMENT_PREFIX + self.key.replace(".", "__").upper()
         return f"{ENVIRONMENT_PREFIX}{self.section}__{self.name}".upper()
 
     @property
@@ -112,17 +121,20 @@ def load_settings(
     for each in (*_from_file(config), *_from_environment(environment or {}), *flags):
         setting = find_setting(each.key, each.source)
         given[setting.key] = (setting, each)
-    return Settings(**{section: _build(section, list(given.values())) for section in section_types()})
+    sections = {section: _build(section, list(given.values())) for section in section_types()}
+    return Settings(**sections, listener=_build_listeners(list(given.values())))
 
 
 @cache
 def all_settings() -> Mapping[str, Setting]:
     """Every setting by its normalized key, in the order of the reference page."""
     found: dict[str, Setting] = {}
-    for section, cls in section_types().items():
+    for section, cls in {**section_types(), LISTENER: ListenerSettings}.items():
         hints = get_type_hints(cls)
         for each in fields(cls):
             shown = each.metadata.get("name", each.name) if section == "topic" else each.name
+            if section == LISTENER:
+                shown = f"<name>.{shown}"
             setting = Setting(
                 section=section,
                 name=each.name,
@@ -138,16 +150,33 @@ def all_settings() -> Mapping[str, Setting]:
 
 @cache
 def section_types() -> Mapping[str, type[Any]]:
-    return dict(get_type_hints(Settings))
+    """Returns the sections that there are once each; a listener has a section of its own."""
+    return {name: hint for name, hint in get_type_hints(Settings).items() if name != LISTENER}
 
 
 def find_setting(key: str, source: str) -> Setting:
-    setting = all_settings().get(_normalized(key))
+    setting = all_settings().get(_normalized(key)) or _listener_setting(key, source)
     if setting is None:
         near = difflib.get_close_matches(_normalized(key), all_settings(), n=1, cutoff=0.5)
         hint = f"did you mean {all_settings()[near[0]].key}? " if near else ""
         raise SettingsError(f"there is no setting {key!r}", where=source, hint=f"{hint}docs/SETTINGS.md lists them all")
     return setting
+
+
+def _listener_setting(key: str, source: str) -> Setting | None:
+    """`listener.internal.bind` is the setting `listener.<name>.bind` of the listener `internal`."""
+    section, _, rest = key.lower().partition(".")
+    name, _, field_name = rest.rpartition(".")
+    setting = all_settings().get(_normalized(f"{LISTENER}.<name>.{field_name}"))
+    if section != LISTENER or setting is None:
+        return None
+    if not LISTENER_NAME.fullmatch(name):
+        raise SettingsError(
+            f"a listener cannot have the name {name!r}",
+            where=source,
+            hint="a name has letters, digits, - and _, and stands between `listener.` and the setting",
+        )
+    return replace(setting, key=f"{LISTENER}.{name}.{setting.name}")
 
 
 def _normalized(key: str) -> str:
@@ -188,7 +217,7 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Given]:
         # everything beside a service called tierlog.
         if variable.startswith(ENVIRONMENT_PREFIX) and "__" in variable:
             section, _, name = variable.removeprefix(ENVIRONMENT_PREFIX).partition("__")
-            yield Given(f"{section}.{name}".lower(), value, variable)
+            yield Given(f"{section}.{name.replace('__', '.')}".lower(), value, variable)
 
 
 # Values
@@ -204,6 +233,14 @@ def _build(section: str, given: Iterable[tuple[Setting, Given]]) -> Any:
     except SettingsError as error:
         sources = [each.source for setting, each in mine if setting.key in error.what]
         raise SettingsError(error.what, where=", ".join(sources) or error.where, hint=error.hint) from None
+
+
+def _build_listeners(given: Iterable[tuple[Setting, Given]]) -> Mapping[str, ListenerSettings]:
+    values: dict[str, dict[str, Any]] = {}
+    for setting, each in given:
+        if setting.section == LISTENER:
+            values.setdefault(setting.key.split(".")[1], {})[setting.name] = _convert(setting, each)
+    return {name: ListenerSettings(**mine) for name, mine in values.items()}
 
 
 def _build_topic(given: Sequence[tuple[Setting, Given]]) -> TopicConfig:
@@ -293,11 +330,16 @@ def _allowed(kind: Any) -> str:
 
 def split_address(text: str, flag: str, section: str) -> tuple[Given, Given]:
     """`HOST:PORT` of `--kafka` and `--http` as the two settings it stands for; `[::1]:9092` for IPv6."""
+    host, port = parse_address(text, flag)
+    return Given(f"{section}.host", host, flag), Given(f"{section}.port", str(port), flag)
+
+
+def parse_address(text: str, where: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise SettingsError(
-            f"{flag} cannot be {text!r}",
-            where=flag,
+            f"{where} cannot be {text!r}",
+            where=where,
             hint="it is HOST:PORT, such as 127.0.0.1:9092; port 0 is any free one",
         )
-    return Given(f"{section}.host", host.strip("[]"), flag), Given(f"{section}.port", port, flag)
+    return host.strip("[]"), int(port)

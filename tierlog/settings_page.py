@@ -43,6 +43,7 @@ SECTIONS = {
     "replication": "Copies on other brokers",
     "kafka": "Kafka clients",
     "http": "HTTP",
+    "listener": "More listeners",
     "groups": "Consumer groups",
     "store": "The bucket",
     "archive": "Archiving into the bucket",
@@ -57,6 +58,25 @@ Defaults of every topic, under the names that Kafka gives them. A topic override
 """
 
 
+LISTENERS = """\
+`kafka.host` and `kafka.port` make the listener `kafka`, `http.host` and `http.port` the listener `http`. Each further
+one has a section under its name, in small letters; in the environment that is `TIERLOG_LISTENER__<NAME>__BIND`. A
+client is told the addresses of the listener that it came in by, so give a listener the same name at every broker.
+Brokers call each other at the first of `kafka`, `http` and the others in their order that takes `peers`. What `takes`
+leaves out is refused. Upgrade all brokers to this version before the first of them gets a listener of another name.
+
+```toml
+[listener.kafka]
+takes = ["clients"]
+
+[listener.internal]
+protocol = "plaintext"
+bind = "10.0.0.5:9093"
+takes = ["peers"]
+```
+"""
+
+
 def settings_page() -> str:
     return "".join(_parts())
 
@@ -64,9 +84,12 @@ def settings_page() -> str:
 def _parts() -> Iterator[str]:
     yield INTRODUCTION
     for section, title in SECTIONS.items():
-        yield f"\n## {title}: `[{section}]`\n\n"
+        shown = "listener.<name>" if section == "listener" else section
+        yield f"\n## {title}: `[{shown}]`\n\n"
         if section == "topic":
             yield TOPICS + "\n"
+        if section == "listener":
+            yield LISTENERS + "\n"
         yield "| key | default | it is | |\n|---|---|---|---|\n"
         for setting in all_settings().values():
             if setting.section == section:

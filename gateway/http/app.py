@@ -3,7 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 import structlog
@@ -22,11 +22,13 @@ from gateway.http import (
 from gateway.http.api import Api
 from gateway.http.openapi import render
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, RawBody
+from gateway.http.peers import FORWARDED
 from gateway.http.problems import (
     BAD_EXPECTATION,
     BODY_TOO_LARGE,
     INTERNAL,
     NOT_FOUND,
+    WRONG_LISTENER,
     WRONG_METHOD,
     Problem,
     as_problem,
@@ -38,6 +40,9 @@ from gateway.http.settings import HttpSettings
 from gateway.kafka.server import KafkaServer
 from gateway.node import Node
 from hot_tier.errors import TierlogError
+
+if TYPE_CHECKING:
+    from gateway.http.server import Connection
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *write_routes.OPERATIONS,
@@ -136,6 +141,7 @@ async def _answer_problems(
     try:
         if over is not None and request.path not in SERVICE_PATHS:
             raise over
+        _check_taken(request)
         request.app[Api.KEY].sites.check(request.method, request.path, request.headers)
         response = await handler(request)
         if over is not None:
@@ -156,6 +162,16 @@ async def _answer_problems(
         _log.exception("request failed", method=request.method, path=request.path)
         found = Problem(INTERNAL, "the request failed inside the node")
     return respond(found, request.path)
+
+
+def _check_taken(request: web.Request) -> None:
+    """Whoever watches over the node may ask at every listener."""
+    listener = cast("Connection", request.protocol).listener
+    if FORWARDED in request.headers:
+        if not listener.takes_peers:
+            raise Problem(WRONG_LISTENER, f"the listener {listener.name!r} takes no requests of other brokers")
+    elif not listener.takes_clients and request.path not in SERVICE_PATHS:
+        raise Problem(WRONG_LISTENER, f"the listener {listener.name!r} takes only requests of other brokers")
 
 
 def _describe_operation() -> Operation:

@@ -8,7 +8,7 @@ operation with a `place` is done by the broker that is there; others pass it on.
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
@@ -17,9 +17,11 @@ from gateway.http.forwarding import Place, relay
 from gateway.http.parameters import Parameter, read_parameters
 from gateway.http.problems import BAD_DOCUMENT, BAD_JSON, WRONG_MEDIA_TYPE, Problem
 from gateway.off_loop import off_loop
+from gateway.principal import Principal
 
 if TYPE_CHECKING:
     from gateway.http.api import Api
+    from gateway.http.server import Connection
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
@@ -49,6 +51,10 @@ class Call:
     """Another broker has passed it on: it is done here or refused."""
     alone: bool = False
     """Another broker asks for what this one has itself."""
+
+    @property
+    def principal(self) -> Principal:
+        return cast("Connection", self.request.protocol).principal
 
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]

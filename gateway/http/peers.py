@@ -25,6 +25,7 @@ from yarl import URL
 
 from gateway.http.problems import from_document
 from gateway.node import Node
+from hot_tier.cluster.endpoints import HTTP_PROTOCOLS, Endpoint
 from hot_tier.cluster.image import ImageChange
 from hot_tier.cluster.model import NO_NODE, BrokerInfo
 from hot_tier.cluster.store import Revision
@@ -165,15 +166,7 @@ class Peers:
         if not self._watching:
             self._watching = True
             self._node.image.subscribe(self._image_changed)
-        host = f"[{broker.http_host}]" if ":" in broker.http_host else broker.http_host
-        session = aiohttp.ClientSession(
-            f"http://{host}:{broker.http_port}",
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS),
-            timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_S, sock_read=ANSWER_S),
-            auto_decompress=False,
-            skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
-        )
-        link = self._links[broker.id] = _Link(broker, session)
+        link = self._links[broker.id] = _Link(broker, _session(broker.for_peers(HTTP_PROTOCOLS)))
         return link
 
     def _image_changed(self, change: ImageChange) -> None:
@@ -198,6 +191,17 @@ def lost(broker: BrokerInfo, method: str, path: str, error: BaseException) -> Ti
     return OutcomeUnknown(f"broker {broker.id} was asked and its answer is lost: {why}", where=path)
 
 
+def _session(where: Endpoint) -> aiohttp.ClientSession:
+    """The one place where an HTTP client of another broker is made."""
+    return aiohttp.ClientSession(
+        f"{where.protocol}://{where}",
+        connector=aiohttp.TCPConnector(limit=CONNECTIONS),
+        timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_S, sock_read=ANSWER_S),
+        auto_decompress=False,
+        skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+    )
+
+
 def _same(one: BrokerInfo, other: BrokerInfo) -> bool:
     """Whether these are one registration of one process."""
-    return (one.lease, one.http_host, one.http_port) == (other.lease, other.http_host, other.http_port)
+    return (one.lease, one.endpoints) == (other.lease, other.endpoints)

@@ -80,6 +80,12 @@ CROSS_SITE: Final = Kind(
     "A web page of another site may not do this",
     "Send the request from a program, or add the page's host name to the setting http.allowed_hosts.",
 )
+WRONG_LISTENER: Final = Kind(
+    403,
+    "wrong-listener",
+    "This listener does not take such requests",
+    "Use another listener of the broker; the setting listener.<name>.takes says what each of them takes.",
+)
 NOT_FOUND: Final = Kind(
     404, "not-found", "There is nothing at this address", "The addresses are listed in /openapi.json."
 )

@@ -136,6 +136,7 @@ class Read:
     group: str | None
     """Set when the read begins at the group's committed offset."""
     client_id: str
+    user: str
     as_text: bool
     lost: asyncio.Event
     """Set when the client has gone away."""
@@ -161,6 +162,7 @@ async def get_messages(call: Call) -> web.StreamResponse:
         max_bytes=values["max_bytes"] or INT64_MAX,
         group=values["X-Consumer-Group"] if values["offset"] is None and values["from"] is None else None,
         client_id=values["X-Client-Id"],
+        user=call.principal.name,
         as_text=values["value_encoding"] == "text",
         lost=getattr(call.request.protocol, "lost", None) or asyncio.Event(),
     )
@@ -391,7 +393,7 @@ def _writer(media: str, read: Read) -> LineWriter | ArrowWriter:
 
 
 async def _charge(api: Api, read: Read, nbytes: int) -> None:
-    throttle_ms = api.node.quotas.charge(read.client_id, "fetch", nbytes, api.node.clock())
+    throttle_ms = api.node.quotas.charge(read.client_id, "fetch", nbytes, api.node.clock(), read.user)
     if throttle_ms:
         await api.throttle(throttle_ms)
 

@@ -1,4 +1,4 @@
-"""The HTTP listener: accepts connections, closes those that dawdle, and drains at the end.
+"""The HTTP server: accepts connections on its listeners, closes those that dawdle, and drains at the end.
 
 aiohttp leaves a connection open that sends its headers byte by byte, or that never reads its answer. `Connection`
 closes both; bodies that do not arrive are `gateway.http.body`'s affair. One watchdog looks at all
@@ -10,8 +10,9 @@ oldest.
 """
 
 import asyncio
-import socket
 from collections import Counter
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -24,7 +25,9 @@ from gateway.http.app import make_app
 from gateway.http.problems import BAD_REQUEST, INTERNAL, OVERLOADED, TOO_MUCH, Problem, respond
 from gateway.http.settings import HttpSettings
 from gateway.kafka.server import KafkaServer
+from gateway.listener import Listener
 from gateway.node import Node
+from gateway.principal import anonymous
 
 WATCH_INTERVAL_S: Final = 0.5
 RESERVED: Final = 64
@@ -35,12 +38,30 @@ _log = structlog.get_logger()
 class Connection(web.RequestHandler):
     """A connection that knows since when its peer owes it something."""
 
-    __slots__ = ("_admission", "address", "header_since", "lost", "over", "unsent", "unsent_since")
+    __slots__ = (
+        "_admission",
+        "address",
+        "header_since",
+        "listener",
+        "lost",
+        "over",
+        "principal",
+        "unsent",
+        "unsent_since",
+    )
 
     def __init__(
-        self, manager: web.Server, admission: "Admission", *, loop: asyncio.AbstractEventLoop, **options: Any
+        self,
+        manager: web.Server,
+        listener: Listener,
+        admission: "Admission",
+        *,
+        loop: asyncio.AbstractEventLoop,
+        **options: Any,
     ) -> None:
         super().__init__(manager, loop=loop, **options)
+        self.listener = listener
+        self.principal = anonymous(listener.name, "")
         self._admission = admission
         self.address = ""
         self.over: Problem | None = None
@@ -59,6 +80,7 @@ class Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
+        self.principal = anonymous(self.listener.name, self.address)
         self.over = self._admission.admit(self)
         super().connection_made(transport)
 
@@ -164,14 +186,14 @@ class HttpServer:
         self._runner = web.AppRunner(
             self.app, access_log_class=_NoAccessLog, shutdown_timeout=self.settings.drain_timeout_ms / 1000
         )
-        self._listener: asyncio.Server | None = None
+        self.listeners: tuple[Listener, ...] = ()
+        self._listening: list[asyncio.Server] = []
         self._watchdog: asyncio.Task[None] | None = None
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens, with the port that was found for port 0."""
-        assert self._listener is not None
-        host, port = self._listener.sockets[0].getsockname()[:2]
+        """Where its first listener is, with the port that was found for port 0."""
+        host, port = self.listeners[0].socket.getsockname()[:2]
         return host, port
 
     @property
@@ -183,32 +205,34 @@ class HttpServer:
         server = self._runner.server
         return 0 if server is None else len(server.connections)
 
-    async def start(self, bound: socket.socket | None = None) -> None:
-        """Listens, on `bound` or as the settings say."""
+    async def start(self, listeners: Iterable[Listener]) -> None:
         await self._runner.setup()
         loop = asyncio.get_running_loop()
-        where = {"host": self.settings.host, "port": self.settings.port} if bound is None else {"sock": bound}
-        self._listener = await loop.create_server(self._accept, **where, backlog=1024)
+        self.listeners = tuple(listeners)
+        for listener in self.listeners:
+            accept = partial(self._accept, listener)
+            self._listening.append(await loop.create_server(accept, sock=listener.socket, backlog=1024))
         self._watchdog = loop.create_task(self._watch(), name="http watchdog")
         self.app[Api.KEY].server = self
 
     async def stop(self) -> None:
         """Accept nothing more, wake long polls, let requests finish, close."""
         self.app[Api.KEY].stopping.set()
-        if self._listener is not None:
-            self._listener.close()
+        for each in self._listening:
+            each.close()
         if self._watchdog is not None:
             self._watchdog.cancel()
         await self._runner.cleanup()
-        if self._listener is not None:
-            await self._listener.wait_closed()
+        for each in self._listening:
+            await each.wait_closed()
 
-    def _accept(self) -> asyncio.Protocol:
+    def _accept(self, listener: Listener) -> asyncio.Protocol:
         server = self._runner.server
         assert server is not None
         settings = self.settings
         return Connection(
             server,
+            listener,
             self._admission,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=settings.keepalive_timeout_ms / 1000,

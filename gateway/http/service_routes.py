@@ -10,7 +10,8 @@ from gateway.http.operation import JSON, Answer, Call, Operation, json_response
 from gateway.http.problems import NOT_READY, STOPPING, Problem
 from gateway.http.schemas import Broker, Cluster, Health, Readiness
 from gateway.node import Node
-from hot_tier.cluster.model import CONTROLLER_KEY, NO_NODE
+from hot_tier.cluster.endpoints import CLIENTS, HTTP_PROTOCOLS, KAFKA_PROTOCOLS, Endpoint, first_for
+from hot_tier.cluster.model import CONTROLLER_KEY, NO_NODE, BrokerInfo
 from hot_tier.errors import MetadataUnavailable
 
 MOST_WARNINGS: Final = 20
@@ -31,22 +32,27 @@ async def get_cluster(call: Call) -> web.StreamResponse:
             node_id=node.node_id,
             controller=None if image.controller == NO_NODE else image.controller,
             version=version("tierlog"),
-            brokers=[
-                Broker(
-                    id=broker.id,
-                    host=broker.host,
-                    port=broker.port,
-                    rack=broker.rack,
-                    http_host=broker.http_host,
-                    http_port=broker.http_port,
-                    draining=broker.draining,
-                )
-                for broker in image.brokers()
-            ],
+            brokers=[_broker(broker, call.principal.listener) for broker in image.brokers()],
             topics=len(topics),
             partitions=sum(topic.partitions for topic in topics),
             metadata_error=metadata_error,
         )
+    )
+
+
+def _broker(broker: BrokerInfo, listener: str) -> Broker:
+    """Its addresses as whoever came in by this listener should use them."""
+    nowhere = Endpoint("", 0, "")
+    kafka = first_for(broker.endpoints, CLIENTS, KAFKA_PROTOCOLS) or nowhere
+    http = broker.endpoints.get(listener) or first_for(broker.endpoints, CLIENTS, HTTP_PROTOCOLS) or nowhere
+    return Broker(
+        id=broker.id,
+        host=kafka.host,
+        port=kafka.port,
+        rack=broker.rack,
+        http_host=http.host,
+        http_port=http.port,
+        draining=broker.draining,
     )
 
 

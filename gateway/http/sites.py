@@ -56,7 +56,11 @@ class Sites:
             or name in self._names
             or ANY_NAME in self._allowed
             or _is_address(name)
-            or any(name in (_plain(broker.http_host), _plain(broker.host)) for broker in self._image.brokers())
+            or any(
+                name == _plain(endpoint.host)
+                for broker in self._image.brokers()
+                for endpoint in broker.endpoints.values()
+            )
         )
 
     def _is_from_here(self, origin: str, host: str) -> bool:

@@ -68,7 +68,7 @@ async def post_message(call: Call) -> web.StreamResponse:
         told = await there.send(record, [("X-Client-Id", values["X-Client-Id"])])
         return web.Response(body=orjson.dumps(told), content_type=JSON)
     stored = await api.producer.send(topic, partition, record)
-    await _pause(api, values["X-Client-Id"], len(call.body))
+    await _pause(call, len(call.body))
     return web.Response(body=orjson.dumps(_stored(topic, stored)), content_type=JSON)
 
 
@@ -98,7 +98,7 @@ async def _store(call: Call, batch: Batch) -> web.StreamResponse:
     sending = api.producer.send_all(topic, written_here, records, batch.weight)
     runs, _ = await asyncio.gather(sending, asyncio.gather(*forwards))
     stored_here = sum(map(len, written_here.values()))
-    await _pause(api, call.values["X-Client-Id"], len(call.raw or b"") * stored_here // len(records))
+    await _pause(call, len(call.raw or b"") * stored_here // len(records))
     status, body = await off_loop(batch.weight, _results, topic, records, runs, outcomes, call.request.path)
     return web.Response(status=status, body=body, content_type=JSON)
 
@@ -212,11 +212,12 @@ def _record_headers(request: web.Request) -> tuple[tuple[str, bytes], ...]:
     )
 
 
-async def _pause(api: Api, client_id: str, nbytes: int) -> None:
+async def _pause(call: Call, nbytes: int) -> None:
     """Over its quota, a client gets its answer later: it is what slows down one that waits for answers."""
-    throttle_ms = api.node.quotas.charge(client_id, "produce", nbytes, api.node.clock())
+    node, client_id = call.api.node, call.values["X-Client-Id"]
+    throttle_ms = node.quotas.charge(client_id, "produce", nbytes, node.clock(), call.principal.name)
     if throttle_ms:
-        await api.throttle(throttle_ms)
+        await call.api.throttle(throttle_ms)
 
 
 OPERATIONS: Final = (

@@ -33,10 +33,14 @@ from gateway.kafka.receive import ReceiveBuffer
 from gateway.kafka.refusals import Refusals
 from gateway.kafka.responses import Responses
 from gateway.kafka.slices import read_request
+from gateway.listener import Listener
+from gateway.principal import anonymous
 
 if TYPE_CHECKING:
     from gateway.kafka.server import KafkaServer
 
+PEER_APIS: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.FETCH})
+"""What brokers ask of each other."""
 MAX_ROUTES: Final = 256
 PEEK_BYTES: Final = 8 * 1024
 UNSENT_HIGH_BYTES: Final = 1024 * 1024
@@ -60,8 +64,10 @@ LARGE: Final = 64
 
 
 class Connection(asyncio.BufferedProtocol):
-    def __init__(self, server: "KafkaServer") -> None:
+    def __init__(self, server: "KafkaServer", listener: Listener) -> None:
         self._server = server
+        self._listener = listener
+        self.principal = anonymous(listener.name, "")
         self._apis = server.apis
         self._received = ReceiveBuffer(server.settings.max_request_bytes, server.buffers)
         self._answers = Answers(server.settings.max_inflight_requests)
@@ -86,6 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         self.host, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
+        self.principal = anonymous(self._listener.name, self.host)
         self._received.address = self.host
         self._responses.peer = self.peer
         if not self._server.admit(self):
@@ -236,13 +243,15 @@ class Connection(asyncio.BufferedProtocol):
             self._routes.clear()
         server = self._server
         route = self._apis.route(api_key, version)
+        if not self._listener.takes_clients and route.api_key not in PEER_APIS:
+            raise DecodeError(f"{route.api_key.name} at the listener {self._listener.name!r}, which takes only brokers")
         context = RequestContext(
             server.node,
             version,
             client_id,
-            server.principal,
+            self.principal,
             self.peer,
-            server.listener,
+            self._listener,
             server.buffers,
             server.report,
             self._throttle,

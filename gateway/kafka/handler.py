@@ -28,7 +28,11 @@ from gateway.kafka.refusals import Refusals
 from gateway.kafka.sessions.fetch import FetchSessions
 from gateway.kafka.sessions.replicas import ReplicaSessions
 from gateway.lane import Turn
+from gateway.listener import Listener
 from gateway.node import Node
+from gateway.principal import Principal
+from hot_tier.cluster.endpoints import Endpoint
+from hot_tier.cluster.model import BrokerInfo
 
 T = TypeVar("T")
 
@@ -39,12 +43,12 @@ class RequestContext:
     api_version: int
     client_id: str
     """Empty when the client sent none."""
-    principal: str
+    principal: Principal
     peer: str
-    """The client's address as text."""
-    listener: str
+    """The client's address and port as text."""
+    listener: Listener
     buffers: Buffers
-    """Of this listener: how much a fetch may hold."""
+    """Of all listeners: how much a fetch may hold."""
     report: Callable[..., None]
     """Counts and logs a mistake of ours that one topic or partition met: `report(error, topic=…, partition=…)`."""
     throttle: Callable[[int], None]
@@ -57,7 +61,15 @@ class RequestContext:
     @property
     def host(self) -> str:
         """The client's address without its port."""
-        return self.peer.rpartition(":")[0]
+        return self.principal.address
+
+    def endpoint(self, broker: BrokerInfo) -> Endpoint | None:
+        """Returns where this client reaches the broker: at the listener that it came in by. None if there is none."""
+        return broker.endpoints.get(self.principal.listener)
+
+    def reachable(self, brokers: Iterable[BrokerInfo]) -> list[tuple[BrokerInfo, Endpoint]]:
+        """Returns the brokers that this client can reach, and where."""
+        return [(each, endpoint) for each in brokers if (endpoint := self.endpoint(each)) is not None]
 
     def turn(self) -> Turn:
         return self.node.lane.turn()

@@ -1,9 +1,13 @@
-"""The Kafka listener: accepts connections within limits, watches over them, and drains them at the end."""
+"""The Kafka server: accepts connections on its listeners, watches over them, and drains them at the end.
+
+Limits of connections and memory hold over all listeners together.
+"""
 
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -14,8 +18,8 @@ from gateway.kafka.connection import Connection
 from gateway.kafka.sessions.fetch import FetchSessions
 from gateway.kafka.sessions.replicas import ReplicaSessions
 from gateway.kafka_settings import KafkaSettings
+from gateway.listener import Listener
 from gateway.node import Node
-from gateway.quotas import ANONYMOUS
 
 CHECK_S: Final = 1.0
 
@@ -30,8 +34,6 @@ class KafkaServer:
         self.buffers = Buffers(settings.max_receiving_bytes, settings.max_unsent_bytes)
         self.fetch_sessions = FetchSessions(settings.max_fetch_sessions)
         self.replica_sessions = ReplicaSessions()
-        self.principal = ANONYMOUS
-        self.listener = "PLAINTEXT"
         self.loop: asyncio.AbstractEventLoop
         self.now_s = 0.0
         """The loop's time, as of the last check: exact enough for time-outs, and free."""
@@ -44,31 +46,30 @@ class KafkaServer:
         self.unexpected_errors = 0
         self._per_host: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._server: asyncio.Server | None = None
+        self.listeners: tuple[Listener, ...] = ()
+        self._servers: list[asyncio.Server] = []
         self._checking: asyncio.TimerHandle | None = None
         self._stopping = False
         self.progress = asyncio.Event()
         """Set whenever a connection has answered or gone: what a shutdown waits for."""
 
-    async def start(self, bound: socket.socket | None = None) -> tuple[str, int]:
-        """Listens, on `bound` or as the settings say; the address as it is, with the port found if 0 was asked for."""
+    async def start(self, listeners: Iterable[Listener]) -> None:
         self.loop = asyncio.get_running_loop()
         self.apis.warm()
         self._check()
-        where = {"host": self.settings.host, "port": self.settings.port} if bound is None else {"sock": bound}
-        self._server = await self.loop.create_server(lambda: Connection(self), **where, backlog=1024)
-        if self.settings.send_buffer_bytes:
-            # Connections inherit it. Grown by the system to 4 MB, the buffer costs consumers a fifth of their speed.
-            for listening in self._server.sockets:
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.settings.send_buffer_bytes)
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return host, port
+        self.listeners = tuple(listeners)
+        for listener in self.listeners:
+            if self.settings.send_buffer_bytes:
+                # Connections inherit it. Grown by the system to 4 MB, it costs consumers a fifth of their speed.
+                listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.settings.send_buffer_bytes)
+            accept = partial(Connection, self, listener)
+            self._servers.append(await self.loop.create_server(accept, sock=listener.socket, backlog=1024))
 
     async def stop(self) -> None:
         """Take no more, answer what was taken, close."""
         self._stopping = True
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in tuple(self.connections):
             connection.stop_reading()
         deadline = self.loop.time() + self.settings.drain_timeout_ms / 1000

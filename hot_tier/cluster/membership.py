@@ -25,6 +25,7 @@ import structlog
 from hot_tier.cluster import model, vouching
 from hot_tier.cluster.directory import new_identity
 from hot_tier.cluster.elections import resign
+from hot_tier.cluster.endpoints import KAFKA_PROTOCOLS
 from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.model import NO_LEASE, BrokerInfo, Identity, NodeRecord
 from hot_tier.cluster.probe import Answer, is_refused, knock
@@ -121,7 +122,8 @@ class Membership:
         deadline = loop.time() + 2 * self._settings.lease_ttl_ms / 1000
         while (item := await self._store.get(key)) is not None:
             previous = model.decode_broker(key, item.value, item.revision)
-            found = await knock(previous.host, previous.port)
+            where = previous.for_peers(KAFKA_PROTOCOLS)
+            found = await knock(where.host, where.port)
             same_directory = previous.data_id == self.identity.data_id
             if found is Answer.REFUSED or (same_directory and found is Answer.SILENCE):
                 await self._store.revoke_lease(previous.lease)
@@ -132,7 +134,7 @@ class Membership:
 
     def _taken(self, other: BrokerInfo) -> NodeIdTaken:
         return NodeIdTaken(
-            f"broker {other.id} runs already, at {other.host}:{other.port}",
+            f"broker {other.id} runs already, at {other.for_peers(KAFKA_PROTOCOLS)}",
             hint="give every broker of a cluster its own --node-id and its own data directory",
         )
 
@@ -235,7 +237,8 @@ class Membership:
             if self._image.revision >= self.registration_epoch:
                 self._registration_gone.set()
         elif shown.epoch > self.registration_epoch:
-            self.info, self.registration_epoch = shown, shown.epoch
+            # A broker of version 0.1 that marks this one as draining drops the endpoints, which it does not know.
+            self.info, self.registration_epoch = replace(shown, endpoints=self.info.endpoints), shown.epoch
 
     # Others that may be gone
 
@@ -259,8 +262,9 @@ class Membership:
         """A process that is dying loses its connections first and what it listens on some time later."""
         refused = 0
         try:
+            where = broker.for_peers(KAFKA_PROTOCOLS)
             for _ in range(PROBES):
-                refused = refused + 1 if await is_refused(broker.host, broker.port) else 0
+                refused = refused + 1 if await is_refused(where.host, where.port) else 0
                 if refused == 2:
                     break
                 await asyncio.sleep(PROBE_AGAIN_S)
@@ -268,9 +272,7 @@ class Membership:
                 return
             item = await self._store.get(model.broker_key(broker.id))
             if item is not None and item.revision == broker.epoch:
-                _log.warning(
-                    "broker is gone, its lease is ended", node=broker.id, address=f"{broker.host}:{broker.port}"
-                )
+                _log.warning("broker is gone, its lease is ended", node=broker.id, address=str(where))
                 await self._store.revoke_lease(broker.lease)
         except TierlogError as error:
             _log.warning("broker not probed", node=broker.id, error=str(error))

@@ -22,7 +22,7 @@ after it, so that a state without a topic means nothing and a topic without its 
 """
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -31,8 +31,9 @@ from uuid import UUID
 
 import orjson
 
+from hot_tier.cluster.endpoints import PEERS, Endpoint, Endpoints, endpoints_as_json, endpoints_from_json, first_for
 from hot_tier.cluster.store import ABSENT, LeaseId, Revision
-from hot_tier.errors import CorruptMetadata
+from hot_tier.errors import BrokerUnreachable, CorruptMetadata
 from hot_tier.ids import LeaderEpoch, NodeId, Offset, PartitionId, TopicId
 
 NO_NODE: Final = NodeId(-1)
@@ -86,12 +87,9 @@ class PartitionState:
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
     id: NodeId
-    host: str
-    """Where Kafka clients and other brokers reach it."""
-    port: int
+    endpoints: Endpoints
+    """Where clients and other brokers reach it, by the names of its listeners."""
     rack: str | None = None
-    http_host: str = ""
-    http_port: int = 0
     lease: LeaseId = NO_LEASE
     """What its registration hangs on, so that others can end it when its process is surely gone."""
     data_id: str = ""
@@ -100,6 +98,17 @@ class BrokerInfo:
     """It stops or is to be emptied: it gets no leadership and no new replicas."""
     epoch: Revision = field(default=ABSENT, compare=False)
     """The store's revision of this registration: one incarnation of the broker; never written itself."""
+
+    def for_peers(self, protocols: Collection[str]) -> Endpoint:
+        """Returns where other brokers reach it. BrokerUnreachable if it has no listener for them in these protocols."""
+        found = first_for(self.endpoints, PEERS, protocols)
+        if found is None:
+            spoken = " or ".join(sorted(protocols))
+            raise BrokerUnreachable(
+                f"broker {self.id} has no listener that takes peers and speaks {spoken}",
+                hint="add peers to `takes` of one of its listeners",
+            )
+        return found
 
 
 class Identity(NamedTuple):
@@ -308,7 +317,10 @@ def encode(
                 "stopped": None if value.stopped is None else tuple(value.stopped),
             }
         )
-    return orjson.dumps({name: _plain(getattr(value, name)) for name in value.__slots__ if name not in _NOT_WRITTEN})
+    fields = {name: _plain(getattr(value, name)) for name in value.__slots__ if name not in _NOT_WRITTEN}
+    if isinstance(value, BrokerInfo):
+        fields |= endpoints_as_json(value.endpoints)
+    return orjson.dumps(fields)
 
 
 def _plain(value: Any) -> Any:
@@ -363,17 +375,14 @@ def decode_broker(key: str, data: bytes, epoch: Revision) -> BrokerInfo:
     try:
         return BrokerInfo(
             id=NodeId(value["id"]),
-            host=value["host"],
-            port=value["port"],
+            endpoints=endpoints_from_json(value),
             rack=value["rack"],
-            http_host=value["http_host"],
-            http_port=value["http_port"],
             lease=LeaseId(value.get("lease", NO_LEASE)),
             data_id=value.get("data_id", ""),
             draining=value.get("draining", False),
             epoch=epoch,
         )
-    except KeyError as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise CorruptMetadata(f"not a broker: {error!r}", where=key) from None
 
 

@@ -11,6 +11,7 @@ import pytest
 from typer.main import get_command
 
 from hot_tier.cluster import model
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.ids import LeaderEpoch, NodeId, Offset
 from tierlog.cli.app import app
 from tierlog.cli.spark import JOBS
@@ -134,7 +135,7 @@ def test_the_page_of_cluster_metadata_covers_every_key_and_field() -> None:
     values = (
         model.Topic("orders", UUID(int=7), 1, 1, {}, 0),
         model.initial_state([node]),
-        model.BrokerInfo(node, "host", 1),
+        model.BrokerInfo(node, simple_endpoints("host", 1)),
         model.NodeRecord("data"),
         model.DeletedTopic("orders", UUID(int=7), 1, 0),
         model.Archived(Offset(0), Offset(0), LeaderEpoch(0)),

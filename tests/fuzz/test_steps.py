@@ -12,10 +12,12 @@ import pytest
 from gateway.http.server import HttpServer
 from gateway.http.settings import HttpSettings
 from gateway.kafka.protocol.messages.create_topics import CreatableTopic
+from gateway.listener import Listener
 from tests.fuzz.shots import all_shots
 from tests.fuzz.stall import fire, plant
 from tests.fuzz.steps import rounds_of
 from tests.gateway.kafka.node import node_in_thread
+from tests.gateway.kafka.wire import free_port
 from tierlog.interpreter import freeze
 
 SEEDS = (1, 2, 3)
@@ -48,11 +50,12 @@ def service(tmp_path_factory):
 
         async def listen():
             server = HttpServer(running.node, HttpSettings(port=0), running.server)
-            await server.start()
+            await server.start([Listener("http", http_socket)])
             return server
 
+        http_socket = free_port()
+        host, port = http_socket.getsockname()
         http = on_loop(listen())
-        host, port = http.address
         made = Listening(running.bootstrap, f"{host}:{port}")
         plant(made)
         yield made

@@ -21,6 +21,7 @@ from gateway.http import peers
 from gateway.http.peers import FORWARDED
 from gateway.http.settings import HttpSettings
 from hot_tier.cluster import model
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.store import Delete, Put
 from hot_tier.ids import NodeId, PartitionId
 from tests.support.members import Member, Members, members
@@ -356,7 +357,7 @@ async def stand_in(cluster: Members, topic: str, answer):
     described = node.image.topic(topic)
     [state] = node.image.partition_states(described)
     led = replace(state, leader=NodeId(8), isr=(NodeId(8),), replicas=(NodeId(8),))
-    broker = model.BrokerInfo(NodeId(8), "127.0.0.1", 1, http_host="127.0.0.1", http_port=port)
+    broker = model.BrokerInfo(NodeId(8), simple_endpoints("127.0.0.1", 1, "127.0.0.1", port))
     writes = [
         Put(model.broker_key(NodeId(8)), model.encode(broker)),
         Put(model.partition_key(described.id, PartitionId(0)), model.encode(led)),
@@ -430,7 +431,7 @@ async def test_nothing_listens(cluster: Members) -> None:
         node = cluster[1].broker.node
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
-            closed = replace(broker, http_port=unused.getsockname()[1])
+            closed = replace(broker, endpoints=simple_endpoints("127.0.0.1", 1, *unused.getsockname()))
             await node.store.transact([], [Put(model.broker_key(NodeId(8)), model.encode(closed))])
             await until(lambda: node.image.broker(NodeId(8)) == closed)
             reply = await cluster[1].post("/api/v1/topics/refusing/messages", data=b"v")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hot_tier.cluster.elections import Kept, prefer
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.model import NO_NODE, BrokerInfo, PartitionState
 from hot_tier.cluster.store import ABSENT
 from hot_tier.ids import NodeId, Offset
@@ -153,7 +154,7 @@ class Broker(Process):
             lease = yield self.call(STORE, "grant", LEASE_TTL_MS)
             if lease is None:
                 continue
-            info = BrokerInfo(self.node, "", 0, lease=lease, draining=self.stopping)
+            info = BrokerInfo(self.node, simple_endpoints("", 0), lease=lease, draining=self.stopping)
             known = (keys.node_key(self.node), self.disk.data_id)
             yield self.call(STORE, "transact", Transaction([(key, ABSENT)], key, info, lease, known))
             while (answer := (yield self.call(STORE, "range", None))) is None:

@@ -71,6 +71,7 @@ class Members:
                 topic=TopicConfig(retention_ms=-1),
                 store=StoreSettings(bucket=f"file://{self.directory}/bucket"),
                 archive=OffloadSettings(check_ms=50, **self.settings.get("archive", {})),
+                listener=self.settings.get("listener", {}),
             )
         )
         await broker.start()

@@ -13,6 +13,7 @@ from typing import Any, Final
 from gateway.kafka.handlers.throttles import FOLLOWER_RATE
 from gateway.node import Node
 from hot_tier.cluster import kept as kept_settings
+from hot_tier.cluster.endpoints import KAFKA_PROTOCOLS
 from hot_tier.cluster.model import Topic
 from hot_tier.log.config import (
     TOPIC_SETTINGS,
@@ -154,7 +155,8 @@ def _default_synonyms(name: str, shown_as: str, defaults: TopicConfig) -> Iterat
 def _own_entries(node: Node) -> Iterator[Entry]:
     kafka, cluster = node.kafka, node.admin.settings
     own = node.image.broker(node.node_id)
-    advertised = f"PLAINTEXT://{own.host}:{own.port}" if own is not None else ""
+    endpoints = own.endpoints.values() if own is not None else ()
+    advertised = ",".join(f"{at.protocol.upper()}://{at}" for at in endpoints if at.protocol in KAFKA_PROTOCOLS)
     for name, value, doc in (
         ("broker.id", int(node.node_id), "This broker's number."),
         ("node.id", int(node.node_id), "This broker's number."),

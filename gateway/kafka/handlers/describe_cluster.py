@@ -31,7 +31,10 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
     return DescribeClusterResponse(
         cluster_id=context.node.cluster_id,
         controller_id=image.controller,
-        brokers=[DescribeClusterBroker(each.id, each.host, each.port, each.rack) for each in image.brokers()],
+        brokers=[
+            DescribeClusterBroker(each.id, at.host, at.port, each.rack)
+            for each, at in context.reachable(image.brokers())
+        ],
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
         else NOT_ASKED,

@@ -235,7 +235,7 @@ class Fetch:
             nbytes += len(answer.records or b"")
         context = self._context
         node = context.node
-        throttle_ms = node.quotas.charge(context.client_id, "fetch", nbytes, node.clock(), context.principal)
+        throttle_ms = node.quotas.charge(context.client_id, "fetch", nbytes, node.clock(), context.principal.name)
         return FetchResponse(
             throttle_time_ms=throttle_ms,
             session_id=plan.session_id,
@@ -252,7 +252,7 @@ class Fetch:
             if answer.current_leader is not None
         }
         brokers = [broker for broker in self._context.node.image.brokers() if broker.id in leaders] if leaders else []
-        return [NodeEndpoint(broker.id, broker.host, broker.port, broker.rack) for broker in brokers]
+        return [NodeEndpoint(each.id, at.host, at.port, each.rack) for each, at in self._context.reachable(brokers)]
 
 
 def _without_records(partition: ReadablePartition, index: int) -> PartitionData:

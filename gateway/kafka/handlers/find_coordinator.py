@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from gateway.coordinators.errors import CoordinatorNotAvailable
 from gateway.kafka.errors import TransactionsNotServed, error_code
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
@@ -40,11 +41,16 @@ async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator
         if key_type != GROUP:
             raise InvalidRequest(f"coordinators of type {key_type} are not known", hint="0 is a group, 1 a transaction")
         broker = await context.node.groups.find(key)
+        where = context.endpoint(broker)
+        if where is None:
+            raise CoordinatorNotAvailable(
+                f"broker {broker.id} has no listener {context.principal.listener!r}", where=key
+            )
     except TierlogError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error_code(error), error_message=str(error)
         )
-    return Coordinator(key=key, node_id=broker.id, host=broker.host, port=broker.port)
+    return Coordinator(key=key, node_id=broker.id, host=where.host, port=where.port)
 
 
 HANDLERS: Final = {ApiKey.FIND_COORDINATOR: Handler(0, 6, handle)}

@@ -92,7 +92,7 @@ async def _answer(request: MetadataRequest, context: RequestContext, turn: Turn)
     asked = request.topics
     if asked is None or (not asked and context.api_version == 0):
         topics = turn.through(list(node.image.topics()))
-        found = [await _describe(topic, node, request, turn) async for topic in topics]
+        found = [await _describe(topic, context, request, turn) async for topic in topics]
         return _response(request, context, found)
     errors: dict[str, ErrorCode] = {}
     if request.allow_auto_topic_creation and node.kafka.auto_create_topics:
@@ -130,11 +130,11 @@ def _response(
     request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
     image = context.node.image
-    brokers = (*image.brokers(), *image.lately_gone())
+    brokers = context.reachable((*image.brokers(), *image.lately_gone()))
     if not brokers:
         raise CloseConnection
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(broker.id, broker.host, broker.port, broker.rack) for broker in brokers],
+        brokers=[MetadataResponseBroker(each.id, at.host, at.port, each.rack) for each, at in brokers],
         cluster_id=context.node.cluster_id,
         controller_id=image.controller,
         topics=topics,
@@ -151,8 +151,8 @@ async def _describe_asked(
     try:
         if asked.name is not None and asked.topic_id == NO_ID:
             check_topic_name(asked.name)
-            return await _describe(node.image.topic(asked.name), node, request, turn)
-        return await _describe(node.image.topic_by_id(asked.topic_id), node, request, turn)
+            return await _describe(node.image.topic(asked.name), context, request, turn)
+        return await _describe(node.image.topic_by_id(asked.topic_id), context, request, turn)
     except TierlogError as error:
         name = asked.name if asked.name is not None or context.api_version >= NULL_NAMES_SINCE else ""
         return MetadataResponseTopic(
@@ -163,14 +163,21 @@ async def _describe_asked(
         )
 
 
-async def _describe(topic: Topic, node: Node, request: MetadataRequest, turn: Turn) -> MetadataResponseTopic:
-    alive = {broker.id for broker in node.image.brokers()}
-    states = node.image.partition_states(topic)
+async def _describe(
+    topic: Topic, context: RequestContext, request: MetadataRequest, turn: Turn
+) -> MetadataResponseTopic:
+    image = context.node.image
+    alive = {broker.id for broker in image.brokers()}
+    reachable = {broker.id for broker, _ in context.reachable(image.brokers())}
+    states = image.partition_states(topic)
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.internal,
-        partitions=[_describe_partition(index, state, alive) async for index, state in turn.through(enumerate(states))],
+        partitions=[
+            _describe_partition(index, state, alive, reachable)
+            async for index, state in turn.through(enumerate(states))
+        ],
         topic_authorized_operations=_operations(request),
     )
 
@@ -179,10 +186,13 @@ def _operations(request: MetadataRequest) -> int:
     return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
 
 
-def _describe_partition(index: int, state: PartitionState, alive: set[NodeId]) -> MetadataResponsePartition:
-    led = state.leader in alive
+def _describe_partition(
+    index: int, state: PartitionState, alive: set[NodeId], reachable: set[NodeId]
+) -> MetadataResponsePartition:
+    led = state.leader in reachable
+    why = ErrorCode.LISTENER_NOT_FOUND if state.leader in alive else ErrorCode.LEADER_NOT_AVAILABLE
     return MetadataResponsePartition(
-        error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=ErrorCode.NONE if led else why,
         partition_index=index,
         leader_id=state.leader if led else -1,
         leader_epoch=state.leader_epoch,

@@ -130,7 +130,7 @@ def handle(
             answers.append(answer)
             nbytes += len(data.records or b"")
         responses.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
-    throttle_ms = node.quotas.charge(context.client_id, "produce", nbytes, now_ms, context.principal)
+    throttle_ms = node.quotas.charge(context.client_id, "produce", nbytes, now_ms, context.principal.name)
     response = ProduceResponse(responses, throttle_ms)
     if large:
         return _after_large(large, response, commits, request, now_ms, named, context)
@@ -292,7 +292,7 @@ def _endpoints(response: ProduceResponse, context: RequestContext) -> list[NodeE
         if answer.current_leader is not None
     }
     brokers = [broker for broker in context.node.image.brokers() if broker.id in leaders] if leaders else []
-    return [NodeEndpoint(broker.id, broker.host, broker.port, broker.rack) for broker in brokers]
+    return [NodeEndpoint(each.id, at.host, at.port, each.rack) for each, at in context.reachable(brokers)]
 
 
 class CommitWait:

@@ -54,6 +54,8 @@ TOUCH_MS: Final = 250
 def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
     asker = request.replica_state
     assert asker is not None
+    if not context.listener.takes_peers:
+        return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     node = context.node
     broker = node.image.broker(NodeId(asker.replica_id))
     if broker is None or broker.epoch != asker.replica_epoch:

@@ -11,6 +11,7 @@ from gateway.coordinators.groups.messages import JoinAnswer, JoinRequest, Protoc
 from gateway.coordinators.membership import new_member_id
 from gateway.coordinators.settings import GroupSettings
 from hot_tier.cluster.admin import TopicAdmin
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.settings import ClusterSettings
@@ -86,7 +87,7 @@ async def coordinated(directory: str, settings: GroupSettings = SETTINGS, clock:
         store = SqliteStore(os.path.join(directory, "metadata.db"))
         await store.open()
         parts.push_async_callback(store.close)
-        await take_over(store, BrokerInfo(NODE_ID, "127.0.0.1", 9092), clock())
+        await take_over(store, BrokerInfo(NODE_ID, simple_endpoints("127.0.0.1", 9092)), clock())
         image = ClusterImage(store)
         await image.open()
         parts.push_async_callback(image.close)

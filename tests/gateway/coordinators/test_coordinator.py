@@ -82,7 +82,7 @@ async def test_the_topic_is_made_when_first_needed(node):
     assert node.groups.list_groups() == []
     assert node.image.find_topic(OFFSETS_TOPIC) is None
     found = await asyncio.gather(*(node.groups.find("g") for _ in range(20)))
-    assert {(broker.id, broker.host, broker.port) for broker in found} == {(0, "127.0.0.1", 9092)}
+    assert {(broker.id, str(broker.endpoints["kafka"])) for broker in found} == {(0, "127.0.0.1:9092")}
     topic = node.image.topic(OFFSETS_TOPIC)
     assert (topic.partitions, topic.replication_factor, topic.internal) == (4, 1, True)
     assert topic.config["cleanup.policy"] == "compact"

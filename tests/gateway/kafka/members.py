@@ -16,10 +16,12 @@ from gateway.fetch.reader import Reader
 from gateway.kafka.replica_client import replica_links
 from gateway.kafka.server import KafkaServer
 from gateway.kafka_settings import KafkaSettings
+from gateway.listener import Listener
 from gateway.node import Node
 from gateway.quotas import Quotas
 from hot_tier.cluster import model
 from hot_tier.cluster.admin import TopicAdmin
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo, PartitionState, Topic
 from hot_tier.cluster.producer_ids import ProducerIds
@@ -163,13 +165,15 @@ class Members:
             clock=now_ms,
         )
         server = KafkaServer(made, kafka)
-        await server.start(listener)
+        await server.start([Listener("kafka", listener)])
         stack.push_async_callback(server.stop)
         isr.start(table, server.replica_sessions.heard_ms)
         stack.push_async_callback(isr.stop)
         member = Member(node_id, made, server, table, image, fetchers, isr, logs, host, port, suspected, stack)
         self.by_node[node] = member
-        await self.write(Put(model.broker_key(node_id), model.encode(BrokerInfo(node_id, host, port, rack))))
+        await self.write(
+            Put(model.broker_key(node_id), model.encode(BrokerInfo(node_id, simple_endpoints(host, port), rack)))
+        )
         fetchers.start()
         return member
 

@@ -14,9 +14,11 @@ from gateway.coordinators.settings import GroupSettings
 from gateway.fetch.reader import Reader
 from gateway.kafka.server import KafkaServer
 from gateway.kafka_settings import KafkaSettings
+from gateway.listener import Listener
 from gateway.node import Node
 from gateway.quotas import Quotas
 from hot_tier.cluster.admin import TopicAdmin
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.producer_ids import ProducerIds
@@ -72,7 +74,7 @@ async def running_node(
         store = SqliteStore(os.path.join(directory, "metadata.db"))
         await store.open()
         parts.push_async_callback(store.close)
-        await take_over(store, BrokerInfo(NODE_ID, host, port), clock())
+        await take_over(store, BrokerInfo(NODE_ID, simple_endpoints(host, port)), clock())
         image = ClusterImage(store)
         await image.open()
         parts.push_async_callback(image.close)
@@ -106,7 +108,7 @@ async def running_node(
             clock=clock,
         )
         server = KafkaServer(node, replace(kafka, port=port))
-        await server.start(listener)
+        await server.start([Listener("kafka", listener)])
         parts.push_async_callback(server.stop)
         yield Running(node, server, host, port, asyncio.get_running_loop())
 

@@ -30,6 +30,7 @@ from gateway.kafka.protocol.messages.produce import ProduceRequest, ProduceRespo
 from gateway.kafka.server import KafkaServer
 from gateway.kafka_settings import KafkaSettings
 from gateway.lane import Lane
+from gateway.listener import Listener
 from hot_tier.errors import UnknownTopic
 from tests.gateway.kafka.wire import Wire, free_port, request_frame
 from tests.support.waiting import until
@@ -59,7 +60,7 @@ class Service:
     async def __aenter__(self):
         listener = free_port()
         self.address = listener.getsockname()
-        await self.server.start(listener)
+        await self.server.start([Listener("kafka", listener)])
         return self
 
     async def __aexit__(self, *_):

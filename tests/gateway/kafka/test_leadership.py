@@ -6,6 +6,7 @@ from gateway.kafka.protocol.messages.list_offsets import ListOffsetsPartition, L
 from gateway.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from gateway.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from hot_tier.cluster import model
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.model import BrokerInfo, PartitionState
 from hot_tier.cluster.store import Put
 from hot_tier.ids import LeaderEpoch, NodeId
@@ -20,7 +21,12 @@ async def hand_over(running, epoch, *, leader=OTHER, alive=True):
     state = PartitionState(leader, LeaderEpoch(epoch), (leader,), (OTHER, NodeId(0)))
     writes = [Put(model.partition_key(topic.id, 0), model.encode(state))]
     if alive:
-        writes.append(Put(model.broker_key(OTHER), model.encode(BrokerInfo(OTHER, "other.example", 9999, "rack"))))
+        writes.append(
+            Put(
+                model.broker_key(OTHER),
+                model.encode(BrokerInfo(OTHER, simple_endpoints("other.example", 9999), "rack")),
+            )
+        )
     revision = await running.node.store.transact([], writes)
     await running.node.image.reached(revision)
 

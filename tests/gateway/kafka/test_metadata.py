@@ -10,6 +10,7 @@ from gateway.kafka.errors import ErrorCode
 from gateway.kafka.protocol.messages.api_versions import ApiVersionsRequest
 from gateway.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from hot_tier.cluster import model
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.store import Delete, Put
 from hot_tier.ids import NodeId
@@ -148,7 +149,9 @@ async def test_the_versions_that_clients_are_promised(node):
 async def led_elsewhere(node) -> NodeId:
     """A second broker, which leads the topic t and has this one as its follower."""
     other, store, image = NodeId(7), node.node.store, node.node.image
-    written = await store.transact([], [Put(model.broker_key(other), model.encode(BrokerInfo(other, "other", 9)))])
+    written = await store.transact(
+        [], [Put(model.broker_key(other), model.encode(BrokerInfo(other, simple_endpoints("other", 9))))]
+    )
     await image.reached(written)
     await node.node.admin.create_topic("t", assignment={0: [other, 0]})
     return other
@@ -214,7 +217,7 @@ async def test_an_answer_waits_until_there_is_a_broker_to_name(node, monkeypatch
     async with node.connect() as wire:
         asked = asyncio.ensure_future(wire.ask(ask(*names), 12))
         await until(lambda: node.node.image._waiters)
-        back = BrokerInfo(NodeId(0), node.host, node.port)
+        back = BrokerInfo(NodeId(0), simple_endpoints(node.host, node.port))
         await node.node.store.transact([], [Put(model.broker_key(back.id), model.encode(back))])
         assert [broker.node_id for broker in (await asked).brokers] == [0]
 

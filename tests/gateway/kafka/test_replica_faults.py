@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from hot_tier.cluster import model
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.store import Put
 from hot_tier.errors import MetadataAnswerLost, NotLeader, StorageFailure
@@ -103,7 +104,9 @@ async def test_a_broker_that_has_just_registered_is_not_silent_yet(tmp_path):
     async with members(tmp_path, 1, settings=PATIENT) as cluster:
         isr = cluster[1].isr
         await until(lambda: isr._silence(steady_ms()).nodes)
-        await cluster.write(Put(model.broker_key(NodeId(2)), model.encode(BrokerInfo(NodeId(2), "h", 1, lease=7))))
+        await cluster.write(
+            Put(model.broker_key(NodeId(2)), model.encode(BrokerInfo(NodeId(2), simple_endpoints("h", 1), lease=7)))
+        )
         assert 2 not in isr._silence(steady_ms()).nodes
         await until(lambda: 2 in isr._silence(steady_ms()).nodes)
 

@@ -16,6 +16,7 @@ from gateway.kafka.protocol.messages.fetch import (
     ReplicaState,
 )
 from hot_tier.cluster import model
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.store import Put
 from hot_tier.ids import NodeId
@@ -82,7 +83,9 @@ def offsets(answer: PartitionData) -> list[int]:
 @asynccontextmanager
 async def following(tmp_path, partitions: int = 1, **config: str):
     async with members(tmp_path, 1, flush="os") as cluster:
-        await cluster.write(Put(model.broker_key(FOLLOWER), model.encode(BrokerInfo(FOLLOWER, "127.0.0.1", 1))))
+        await cluster.write(
+            Put(model.broker_key(FOLLOWER), model.encode(BrokerInfo(FOLLOWER, simple_endpoints("127.0.0.1", 1))))
+        )
         topic = await cluster.create(1, FOLLOWER, partitions=partitions, **config)
         async with cluster[1].connect() as wire:
             yield Follower(cluster, wire, topic.id)
@@ -142,7 +145,7 @@ async def test_only_the_registered_incarnation_counts(tmp_path):
         assert (await follower.receive()).error_code == ErrorCode.STALE_BROKER_EPOCH
         follower.broker_epoch, follower.session_epoch = registered, 0
         await follower.fetch(at(0))
-        again = Put(model.broker_key(FOLLOWER), model.encode(BrokerInfo(FOLLOWER, "127.0.0.1", 2)))
+        again = Put(model.broker_key(FOLLOWER), model.encode(BrokerInfo(FOLLOWER, simple_endpoints("127.0.0.1", 2))))
         await follower.cluster.write(again)
         await follower.send(at(0))
         assert (await follower.receive()).error_code == ErrorCode.STALE_BROKER_EPOCH

@@ -10,6 +10,7 @@ from gateway.kafka.errors import ErrorCode
 from gateway.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from gateway.kafka.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from hot_tier.cluster import model
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.store import Delete, Put
 from hot_tier.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, NotLeader
@@ -192,7 +193,10 @@ async def test_a_fetch_of_an_earlier_incarnation_does_not_count(tmp_path):
         await cluster.write(Delete(model.broker_key(two.node_id)))
         await until(lambda: cluster.state().isr == (1,))
         await cluster.write(
-            Put(model.broker_key(two.node_id), model.encode(BrokerInfo(two.node_id, two.host, two.port)))
+            Put(
+                model.broker_key(two.node_id),
+                model.encode(BrokerInfo(two.node_id, simple_endpoints(two.host, two.port))),
+            )
         )
         await committed(cluster[1], cluster[1].append(b"b"))
         assert cluster.state().isr == (1,)
@@ -226,7 +230,7 @@ async def test_a_lost_connection_is_told_and_made_anew(tmp_path):
         await cluster.create(1, 2)
         await committed(cluster[1], cluster[1].append(b"a"))
         (fetcher,) = cluster[2].fetchers._fetchers.values()
-        fetcher._link._transport.abort()
+        fetcher._link.client._transport.abort()
         await until(lambda: cluster[2].suspected == [1])
         await committed(cluster[1], cluster[1].append(b"b"))
 

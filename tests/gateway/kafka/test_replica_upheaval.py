@@ -85,7 +85,7 @@ class Upheaval:
         member = self.cluster[self.random.choice(self.live)]
         for fetcher in member.fetchers._fetchers.values():
             if fetcher._link is not None:
-                fetcher._link._transport.abort()
+                fetcher._link.client._transport.abort()
 
     async def stop_one(self) -> None:
         if self.down is not None:

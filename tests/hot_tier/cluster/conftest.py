@@ -8,6 +8,7 @@ import pytest
 
 from hot_tier.cluster import model
 from hot_tier.cluster.admin import TopicAdmin
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.settings import ClusterSettings
@@ -27,7 +28,7 @@ class Metadata:
     admin: TopicAdmin
 
     async def add_broker(self, node: int, rack: str | None = None) -> None:
-        broker = BrokerInfo(NodeId(node), "127.0.0.1", 9092 + node, rack)
+        broker = BrokerInfo(NodeId(node), simple_endpoints("127.0.0.1", 9092 + node), rack)
         revision = await self.store.transact([], [Put(model.broker_key(broker.id), model.encode(broker))])
         assert revision is not None
         await self.image.reached(revision)
@@ -38,7 +39,7 @@ async def metadata(tmp_path: Path) -> AsyncIterator[Metadata]:
     """One broker, number 0."""
     store = SqliteStore(str(tmp_path / "metadata.db"))
     await store.open()
-    await take_over(store, BrokerInfo(NodeId(0), "127.0.0.1", 9092), NOW_MS)
+    await take_over(store, BrokerInfo(NodeId(0), simple_endpoints("127.0.0.1", 9092)), NOW_MS)
     image = ClusterImage(store)
     await image.open()
     admin = TopicAdmin(store, image, defaults=TopicConfig(), settings=ClusterSettings(), clock=lambda: NOW_MS)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.controller import Controller
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.membership import Membership
 from hot_tier.cluster.model import BrokerInfo, Identity, PartitionState
@@ -39,7 +40,7 @@ class Member:
     def __post_init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
         port = self.listener.getsockname()[1]
-        info = BrokerInfo(NodeId(self.node), "127.0.0.1", port, self.rack)
+        info = BrokerInfo(NodeId(self.node), simple_endpoints("127.0.0.1", port), self.rack)
         data_id = self.data_id or f"disk-{self.node}"
         loop = asyncio.get_running_loop()
         self.image = ClusterImage(self.store)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from hot_tier.cluster import etcd_client, model
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.etcd import EtcdStore
 from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.model import BrokerInfo
@@ -29,7 +30,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def registration(node: int) -> Put:
-    broker = BrokerInfo(NodeId(node), "127.0.0.1", 9092 + node)
+    broker = BrokerInfo(NodeId(node), simple_endpoints("127.0.0.1", 9092 + node))
     return Put(model.broker_key(broker.id), model.encode(broker))
 
 

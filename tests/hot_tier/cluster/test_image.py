@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from hot_tier.cluster import model, sqlite
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.standalone import REMEMBER_DELETED_MS, take_over
@@ -61,7 +62,7 @@ async def test_brokers_come_and_go(metadata: Metadata) -> None:
     await metadata.add_broker(5, "rack-a")
     await metadata.add_broker(3)
     assert [broker.id for broker in metadata.image.brokers()] == [0, 3, 5]
-    assert metadata.image.broker(NodeId(5)) == BrokerInfo(NodeId(5), "127.0.0.1", 9097, "rack-a")
+    assert metadata.image.broker(NodeId(5)) == BrokerInfo(NodeId(5), simple_endpoints("127.0.0.1", 9097), "rack-a")
     revision = await metadata.store.transact([], [Delete(model.broker_key(NodeId(5)))])
     assert revision is not None
     await metadata.image.reached(revision)
@@ -135,7 +136,7 @@ async def test_after_a_gap_the_difference_is_announced(metadata: Metadata, monke
 async def test_the_cluster_is_named_once(metadata: Metadata) -> None:
     named = metadata.image.cluster_id
     assert len(named) == 22
-    await take_over(metadata.store, BrokerInfo(NodeId(0), "127.0.0.1", 9092), NOW_MS)
+    await take_over(metadata.store, BrokerInfo(NodeId(0), simple_endpoints("127.0.0.1", 9092)), NOW_MS)
     again = ClusterImage(metadata.store)
     await again.open()
     assert again.cluster_id == named
@@ -144,7 +145,7 @@ async def test_the_cluster_is_named_once(metadata: Metadata) -> None:
 
 async def test_every_start_begins_a_new_epoch(metadata: Metadata) -> None:
     await metadata.admin.create_topic("t", 300)
-    revision = await take_over(metadata.store, BrokerInfo(NodeId(7), "h", 1), NOW_MS)
+    revision = await take_over(metadata.store, BrokerInfo(NodeId(7), simple_endpoints("h", 1)), NOW_MS)
     await metadata.image.reached(revision)
     states = metadata.image.partition_states(metadata.image.topic("t"))
     assert len(states) == 300
@@ -156,7 +157,7 @@ async def test_every_start_begins_a_new_epoch(metadata: Metadata) -> None:
 async def test_deleted_topics_are_remembered_for_a_week(metadata: Metadata) -> None:
     await metadata.admin.create_topic("t", 1)
     await metadata.admin.delete_topic("t")
-    broker = BrokerInfo(NodeId(0), "h", 1)
+    broker = BrokerInfo(NodeId(0), simple_endpoints("h", 1))
     await take_over(metadata.store, broker, NOW_MS + REMEMBER_DELETED_MS)
     assert len((await metadata.store.range(model.DELETED_PREFIX)).items) == 1
     await take_over(metadata.store, broker, NOW_MS + REMEMBER_DELETED_MS + 1)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hot_tier.cluster import model
+from hot_tier.cluster.endpoints import Endpoint, simple_endpoints
 from hot_tier.cluster.model import BrokerInfo, DeletedTopic, NodeRecord, PartitionState, QuotaEntity, Topic
 from hot_tier.cluster.store import LeaseId, Revision
 from hot_tier.errors import CorruptMetadata
@@ -15,6 +16,7 @@ from hot_tier.ids import LeaderEpoch, NodeId
 
 nodes = st.integers(0, 2**31 - 1).map(NodeId)
 names = st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True)
+endpoints = st.builds(Endpoint, st.text(), st.integers(1, 65535), st.text(), st.frozensets(st.text(), max_size=3))
 
 
 @given(
@@ -54,8 +56,7 @@ def test_partition_states_come_back(state: PartitionState) -> None:
     st.builds(
         BrokerInfo,
         id=nodes,
-        host=st.text(),
-        port=st.integers(1, 65535),
+        endpoints=st.dictionaries(st.text(), endpoints, max_size=5),
         rack=st.none() | st.text(),
         lease=st.integers(0, 2**63 - 1).map(LeaseId),
         data_id=st.text(),
@@ -122,7 +123,7 @@ def test_other_bytes_are_refused(data: bytes) -> None:
 
 def test_fields_of_a_newer_broker_are_ignored() -> None:
     data = b'{"id":3,"host":"h","port":1,"rack":null,"http_host":"","http_port":0,"colour":"green"}'
-    assert model.decode_broker("brokers/3", data, Revision(7)) == BrokerInfo(NodeId(3), "h", 1)
+    assert model.decode_broker("brokers/3", data, Revision(7)) == BrokerInfo(NodeId(3), simple_endpoints("h", 1))
 
 
 def test_topic_ids_suit_command_lines() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hot_tier.cluster import model
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo, PartitionState
 from hot_tier.cluster.sqlite import SqliteStore
@@ -63,7 +64,9 @@ class Followed(Harness):
 async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
     store = SqliteStore(str(tmp_path / "metadata.db"))
     await store.open()
-    await store.transact([], [Put(model.broker_key(LEADER), model.encode(BrokerInfo(LEADER, "there", 1)))])
+    await store.transact(
+        [], [Put(model.broker_key(LEADER), model.encode(BrokerInfo(LEADER, simple_endpoints("there", 1))))]
+    )
     image = ClusterImage(store)
     await image.open()
     link = Link()

@@ -14,6 +14,7 @@ import pytest
 from hot_tier.cluster import model
 from hot_tier.cluster.admin import NewTopic, TopicAdmin
 from hot_tier.cluster.configs import ConfigChange, ConfigOperation
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.settings import ClusterSettings
@@ -68,7 +69,7 @@ async def running(directory: Path, defaults: TopicConfig | None = None) -> Async
     defaults = defaults or TopicConfig()
     store = SqliteStore(str(directory / "metadata.db"))
     await store.open()
-    await take_over(store, BrokerInfo(ME, "127.0.0.1", 9092), now_ms())
+    await take_over(store, BrokerInfo(ME, simple_endpoints("127.0.0.1", 9092)), now_ms())
     image = ClusterImage(store)
     await image.open()
     logs = LogManager(str(directory), LogSettings(min_free_bytes=0), now_ms)
@@ -302,7 +303,7 @@ async def test_a_partition_that_another_broker_leads_is_let_go(node: OneNode) ->
 async def test_a_new_epoch_of_the_same_leader_keeps_the_partition(node: OneNode) -> None:
     await node.admin.create_topic("t", 1)
     partition = node.table.get("t", 0)
-    revision = await take_over(node.store, BrokerInfo(ME, "127.0.0.1", 9092), now_ms())
+    revision = await take_over(node.store, BrokerInfo(ME, simple_endpoints("127.0.0.1", 9092)), now_ms())
     await node.image.reached(revision)
     assert node.table.get("t", 0) is partition
     assert partition.leader_epoch == 1

@@ -22,8 +22,10 @@ from gateway.kafka.protocol.schema import message_info
 from gateway.kafka.protocol.writers import writer
 from gateway.kafka_settings import KafkaSettings
 from gateway.node import Node
+from gateway.principal import anonymous
 from gateway.quotas import Quotas
 from hot_tier.cluster.admin import TopicAdmin
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.producer_ids import ProducerIds
@@ -59,7 +61,7 @@ class Caller:
         handler = HANDLERS[message_info(type(request)).api_key]
         assert handler.min_version <= version <= handler.max_version
         received = reader(type(request), version)(memoryview(_encode(request, version)))
-        about = (version, "client", "ANONYMOUS", "127.0.0.1", "kafka")
+        about = (version, "client", anonymous("kafka", "127.0.0.1"), "127.0.0.1:1", None)
         context = RequestContext(self.node, *about, *[None] * 6)  # type: ignore[arg-type]
         answer = handler.function(received, context)
         if isawaitable(answer):
@@ -79,7 +81,7 @@ async def call(tmp_path: Path) -> AsyncIterator[Caller]:
     defaults = TopicConfig(retention_ms=3_600_000)
     store = SqliteStore(str(tmp_path / "metadata.db"))
     await store.open()
-    await take_over(store, BrokerInfo(NODE, "broker.example", 19092, "rack-b"), NOW_MS)
+    await take_over(store, BrokerInfo(NODE, simple_endpoints("broker.example", 19092), "rack-b"), NOW_MS)
     image = ClusterImage(store)
     await image.open()
     logs = LogManager(str(tmp_path / "data"), LogSettings(min_free_bytes=0), clock=lambda: NOW_MS)

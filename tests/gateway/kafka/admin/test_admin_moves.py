@@ -19,6 +19,7 @@ from gateway.kafka.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from hot_tier.cluster import model
+from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.store import Put
 from hot_tier.ids import NodeId
@@ -28,7 +29,7 @@ from tests.gateway.kafka.admin.conftest import Caller
 @pytest.fixture
 async def cluster(call: Caller) -> Caller:
     """Brokers 3, 4 and 5; the topic t with two partitions on 3 and 4."""
-    brokers = [BrokerInfo(NodeId(node), "other.example", 9092) for node in (4, 5)]
+    brokers = [BrokerInfo(NodeId(node), simple_endpoints("other.example", 9092)) for node in (4, 5)]
     revision = await call.node.store.transact(
         [], [Put(model.broker_key(each.id), model.encode(each)) for each in brokers]
     )

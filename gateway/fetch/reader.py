@@ -26,7 +26,6 @@ from cold_tier.reader import ColdReader
 from hot_tier.errors import OffsetNotAvailable, OffsetOutOfRange
 from hot_tier.ids import Offset, TopicId
 from hot_tier.log.reading import FileSlice, TimestampOffset
-from hot_tier.replication.followed_partition import FollowedPartition
 from hot_tier.replication.readable import ReadablePartition
 
 NOTHING: Final = b""
@@ -67,12 +66,7 @@ class Located:
     @property
     def available(self) -> int:
         """As much of what was asked for as there is, whole batches or not: what a reader waits for."""
-        found = self.found
-        if isinstance(found, FileSlice) and found.length:
-            segment = found.segment
-            if segment.end_offset < found.end_offset or segment.size - found.position > found.max_bytes:
-                return max(self.size, found.max_bytes)
-        return self.size
+        return max(self.size, self.found.available) if isinstance(self.found, FileSlice) else self.size
 
     @property
     def is_cold(self) -> bool:
@@ -105,16 +99,15 @@ class Reader:
         self, partition: ReadablePartition, offset: int, max_bytes: int, isolation: int, *, min_one: bool = True
     ) -> Located:
         """With `min_one`, a first batch larger than `max_bytes` is given whole. OffsetOutOfRange, CorruptLog."""
-        log = partition.log
-        start = log.log_start_offset
-        if not start <= offset <= log.log_end_offset:
-            if offset >= start and isinstance(partition, FollowedPartition):
+        start, log_end = partition.log_start_offset, partition.log_end_offset
+        if not start <= offset <= log_end:
+            if offset >= start and not partition.is_led:
                 raise OffsetNotAvailable(f"offset {offset} has not come to this follower", where=str(partition.tp))
             raise OffsetOutOfRange(
                 f"offset {offset} is not there",
                 where=str(partition.tp),
-                hint=f"the log holds {start} to {log.log_end_offset - 1}"
-                if log.log_end_offset > start
+                hint=f"the log holds {start} to {log_end - 1}"
+                if log_end > start
                 else f"the log is empty, the next offset is {start}",
             )
         high_watermark = partition.high_watermark
@@ -122,10 +115,10 @@ class Reader:
         end = stable if isolation == Isolation.READ_COMMITTED else high_watermark
         found: FileSlice | ColdSlice | None = None
         if offset < end and (max_bytes > 0 or min_one):
-            if offset < log.local_log_start_offset:
+            if offset < partition.local_log_start_offset:
                 found = ColdSlice(self._manifest(partition, offset), Offset(offset), max_bytes, min_one)
             else:
-                found = log.locate(Offset(offset), max_bytes, end, min_one=min_one)
+                found = partition.locate(Offset(offset), max_bytes, end, min_one=min_one)
         size = 0
         if found is not None:
             size = found.length or max(max_bytes, 1)
@@ -143,21 +136,21 @@ class Reader:
                 del self._left[_place(located.partition, cold.offset)]
                 left.result()
         elif located.found is not None:
-            records = located.partition.log.read_now(located.found)
+            records = located.partition.read_now(located.found)
         return None if records is None else _fetched(located, records)
 
     async def take(self, located: Located) -> Fetched:
         assert located.found is not None
         cold = located.found
         if not isinstance(cold, ColdSlice):
-            log, hot = located.partition.log, cold
+            partition, hot = located.partition, cold
             try:
-                return _fetched(located, await log.read(hot))
+                return _fetched(located, await partition.read(hot))
             except OffsetOutOfRange:
-                if not log.log_start_offset <= hot.offset < log.local_log_start_offset:
+                if not partition.log_start_offset <= hot.offset < partition.local_log_start_offset:
                     raise
                 # Its local copy was dropped between the two steps.
-                manifest = self._manifest(located.partition, hot.offset)
+                manifest = self._manifest(partition, hot.offset)
                 cold = ColdSlice(manifest, Offset(hot.offset), hot.max_bytes, hot.min_one)
         assert self._archive is not None
         records = await self._archive.reader.read(cold.manifest, cold.offset, cold.max_bytes, min_one=cold.min_one)
@@ -195,16 +188,15 @@ class Reader:
         self, partition: ReadablePartition, timestamp_ms: int, isolation: int
     ) -> TimestampOffset | None:
         """The earliest record at or after a time, over both tiers, among those that the reader may see."""
-        log = partition.log
         end = partition.last_stable_offset if isolation == Isolation.READ_COMMITTED else partition.high_watermark
-        start = log.log_start_offset
+        start = partition.log_start_offset
         while True:
-            seam = log.local_log_start_offset
+            seam = partition.local_log_start_offset
             found = await self._first_cold(partition, timestamp_ms, start, seam)
             if found is not None:
                 return found
-            hot = await log.offset_for_timestamp(timestamp_ms, end)
-            if log.local_log_start_offset == seam:
+            hot = await partition.offset_for_timestamp(timestamp_ms, end)
+            if partition.local_log_start_offset == seam:
                 return hot
             # Segments went to the bucket alone meanwhile, and the search may have passed them by.
             start = seam
@@ -212,7 +204,7 @@ class Reader:
     async def _first_cold(
         self, partition: ReadablePartition, timestamp_ms: int, start: Offset, end: Offset
     ) -> TimestampOffset | None:
-        start = max(start, partition.log.log_start_offset)
+        start = max(start, partition.log_start_offset)
         if start >= end:
             return None
         manifest = self._manifest(partition, start)
@@ -225,10 +217,9 @@ class Reader:
 
     async def max_timestamp_offset(self, partition: ReadablePartition) -> TimestampOffset | None:
         """The first record with the greatest timestamp of all that are committed."""
-        log = partition.log
-        hot = await log.max_timestamp_offset(partition.high_watermark)
+        hot = await partition.max_timestamp_offset(partition.high_watermark)
         # Looked at after the search: what went to the bucket alone during it is looked for there.
-        start, seam = log.log_start_offset, log.local_log_start_offset
+        start, seam = partition.log_start_offset, partition.local_log_start_offset
         if start == seam:
             return hot
         self._manifest(partition, start)
@@ -254,7 +245,7 @@ class Reader:
                 hint=stopped.hint,
             )
         if manifest is None:
-            if self._archive is not None and isinstance(partition, FollowedPartition):
+            if self._archive is not None and not partition.is_led:
                 self._archive.catalog.want(_layout(partition))
             health = None if self._archive is None else self._archive.catalog.store.health
             raise ArchiveNotLoaded(

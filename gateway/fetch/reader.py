@@ -11,6 +11,13 @@ log end is out of range (above a follower's, it only has not come there); at or 
 nothing yet. From the local log start on the hot tier answers; below it the archive does, and while the archive cannot
 be reached or its manifest is not loaded, that is an error to try again, never "out of range": a client would reset its
 position.
+
+One answer may run over several row groups of the archive and on into the local log. It waits for its first bytes alone;
+what follows is added as far as it is in memory.
+
+- After its first batch, which may begin below the offset, the batches of an answer have ascending offsets: each begins
+  at or behind the end of the one before. No record that can be read lies between two of them.
+- Damage behind good records is no error of this answer: it ends before, and the next read begins there.
 """
 
 import asyncio
@@ -22,8 +29,8 @@ from cold_tier.catalog import Catalog
 from cold_tier.errors import ArchiveNotLoaded, CorruptManifest
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.reader import Manifest
-from cold_tier.reader import ColdReader
-from hot_tier.errors import OffsetNotAvailable, OffsetOutOfRange
+from cold_tier.reader import ColdReader, ColdRecords
+from hot_tier.errors import OffsetNotAvailable, OffsetOutOfRange, TierlogError
 from hot_tier.ids import Offset, TopicId
 from hot_tier.log.reading import FileSlice, TimestampOffset
 from hot_tier.replication.readable import ReadablePartition
@@ -48,6 +55,8 @@ class ColdSlice:
     offset: Offset
     max_bytes: int
     min_one: bool
+    end_offset: Offset
+    """How far the reader may see."""
     length: int = 0
 
 
@@ -116,7 +125,7 @@ class Reader:
         found: FileSlice | ColdSlice | None = None
         if offset < end and (max_bytes > 0 or min_one):
             if offset < partition.local_log_start_offset:
-                found = ColdSlice(self._manifest(partition, offset), Offset(offset), max_bytes, min_one)
+                found = ColdSlice(self._manifest(partition, offset), Offset(offset), max_bytes, min_one, end)
             else:
                 found = partition.locate(Offset(offset), max_bytes, end, min_one=min_one)
         size = 0
@@ -130,7 +139,14 @@ class Reader:
         if isinstance(located.found, ColdSlice):
             cold = located.found
             assert self._archive is not None
-            records = self._archive.reader.read_now(cold.manifest, cold.offset, cold.max_bytes, min_one=cold.min_one)
+            read = self._archive.reader.read_now(
+                cold.manifest,
+                cold.offset,
+                cold.max_bytes,
+                min_one=cold.min_one,
+                until=_border(located.partition, cold),
+            )
+            records = None if read is None else _and_hot(located.partition, cold, read)
             left = self._left.get(_place(located.partition, cold.offset)) if records is None else None
             if left is not None and left.done():
                 del self._left[_place(located.partition, cold.offset)]
@@ -151,12 +167,14 @@ class Reader:
                     raise
                 # Its local copy was dropped between the two steps.
                 manifest = self._manifest(partition, hot.offset)
-                cold = ColdSlice(manifest, Offset(hot.offset), hot.max_bytes, hot.min_one)
+                cold = ColdSlice(manifest, Offset(hot.offset), hot.max_bytes, hot.min_one, Offset(hot.end_offset))
         assert self._archive is not None
-        records = await self._archive.reader.read(cold.manifest, cold.offset, cold.max_bytes, min_one=cold.min_one)
-        if records is None:
+        read = await self._archive.reader.read(
+            cold.manifest, cold.offset, cold.max_bytes, min_one=cold.min_one, until=_border(located.partition, cold)
+        )
+        if read is None:
             raise _hole(located.partition, cold.offset)
-        return _fetched(located, records)
+        return _fetched(located, _and_hot(located.partition, cold, read))
 
     def leave(self, located: Located, read: "asyncio.Task[Fetched]") -> Fetched:
         """For a reader that cannot wait for the archive any longer: nothing now. When it comes again, it finds the
@@ -259,6 +277,27 @@ class Reader:
         if not manifest.snapshot.holds(offset):
             raise _hole(partition, offset)
         return manifest
+
+
+def _border(partition: ReadablePartition, cold: ColdSlice) -> Offset:
+    """Up to here the archive answers."""
+    return min(partition.local_log_start_offset, cold.end_offset)
+
+
+def _and_hot(partition: ReadablePartition, cold: ColdSlice, read: ColdRecords) -> bytes:
+    """Archived records, and behind them what the local log has in memory, as far as it fits."""
+    left = cold.max_bytes - len(read.data)
+    if left <= 0 or not partition.local_log_start_offset <= read.end_offset < cold.end_offset:
+        return read.data
+    try:
+        found = partition.locate(read.end_offset, left, cold.end_offset, min_one=False)
+        hot = None if found is None else partition.read_now(found)
+    except TierlogError:
+        return read.data  # The read that begins there is told.
+    # An archived batch may end in the middle of a local one, where the archive was written anew.
+    if found is None or not hot or found.base_offset < read.end_offset:
+        return read.data
+    return b"".join((read.data, hot))
 
 
 def _place(partition: ReadablePartition, offset: int) -> tuple[TopicId, int, int]:

@@ -24,6 +24,13 @@ class TimedOffset(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
+class RunSlice(NamedTuple):
+    data: memoryview
+    """A view: it keeps the whole run in memory, so it is copied before it goes to a client."""
+    end_offset: Offset
+    """Behind its last batch; the offset that was asked for if it is empty."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
     data: memoryview
@@ -35,17 +42,15 @@ class Run:
     def __len__(self) -> int:
         return len(self.data)
 
-    def slice(self, offset: Offset, max_bytes: int, min_one: bool = True) -> bytes:
-        """Whole batches from the one that holds `offset`: as many as fit, and with `min_one` at least one.
-
-        A copy: a view would keep the whole run in memory for as long as a slow client takes its part.
-        """
+    def slice(self, offset: Offset, max_bytes: int, min_one: bool = True) -> RunSlice:
+        """Whole batches from the one that holds `offset`: as many as fit, and with `min_one` at least one."""
         first = int(np.searchsorted(self.last_offsets, offset))
         start = int(self.ends[first - 1]) if first else 0
         last = int(np.searchsorted(self.ends, start + max_bytes, "right")) - 1
         if last < first and not min_one:
-            return b""
-        return bytes(self.data[start : int(self.ends[max(last, first)])])
+            return RunSlice(self.data[:0], offset)
+        last = max(last, first)
+        return RunSlice(self.data[start : int(self.ends[last])], Offset(int(self.last_offsets[last]) + 1))
 
     def first_at_or_after(self, timestamp_ms: int, start: Offset, end: Offset) -> TimedOffset | None:
         """The earliest record of [start, end) that is not older. Batches that are all older are not looked into."""

@@ -1,5 +1,8 @@
 """Archived records as record batches, from any offset: the cold half of a stitched fetch.
 
+A read waits for the row group of its offset alone. What follows is in the answer too, over row groups and segments, as
+far as it is in memory; damage there is met by the read that begins there.
+
 A read costs at most three requests before its first byte (a manifest page, the index, a row group) and one per row
 group after. What is fetched is shared: readers of the same row group wait for one fill, and a fill goes on when those
 who asked for it have given up, so that a client which retries finds it done. A reader that goes forward is kept ahead
@@ -11,7 +14,9 @@ Decoding runs in threads; pyarrow and the kernels release the interpreter lock.
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cold_tier.cache import ColdReadSettings, DiskCache, MemoryCache
 from cold_tier.damage_log import DamageLog
@@ -48,6 +53,13 @@ class _Place:
         return f"{self.segment.name.stem}.{self.number}"
 
 
+class ColdRecords(NamedTuple):
+    data: bytes
+    """Whole batches in offset order, none of them twice."""
+    end_offset: Offset
+    """Behind the last batch: all that the archive holds from the asked offset up to here is in `data`."""
+
+
 class ColdReader:
     def __init__(self, store: RetryingStore, settings: ColdReadSettings, disk_folder: str | None = None) -> None:
         self._store = store
@@ -73,10 +85,13 @@ class ColdReader:
         """Of archived records that are kept ready."""
         return self._runs.bytes
 
-    async def read(self, manifest: Manifest, offset: Offset, max_bytes: int, *, min_one: bool = True) -> bytes | None:
+    async def read(
+        self, manifest: Manifest, offset: Offset, max_bytes: int, *, min_one: bool = True, until: Offset | None = None
+    ) -> ColdRecords | None:
         """Whole batches from the one that holds `offset`; None where the archive does not hold it.
 
-        With `min_one` the first is given even if it is larger than `max_bytes`.
+        With `min_one` the first is given even if it is larger than `max_bytes`. No row group is begun at or behind
+        `until`.
         """
         segment = await manifest.segment_at(offset)
         if segment is None:
@@ -86,16 +101,18 @@ class ColdReader:
         place = _Place(layout, segment, reader, max(reader.index.row_group_at(offset), 0))
         run = self._runs.get(place.key)
         fill = self._fill(place) if run is None else None
-        self._keep_ahead(manifest, place, waited=run is None)
         if fill is not None:
+            self._keep_ahead(manifest, [place], waited=True)
             self.misses += 1
             run = await asyncio.shield(fill)
         else:
             self.hits += 1
         assert run is not None
-        return run.slice(offset, max_bytes, min_one)
+        return self._from_memory(manifest, place, run, offset, max_bytes, min_one, until)
 
-    def read_now(self, manifest: Manifest, offset: Offset, max_bytes: int, *, min_one: bool = True) -> bytes | None:
+    def read_now(
+        self, manifest: Manifest, offset: Offset, max_bytes: int, *, min_one: bool = True, until: Offset | None = None
+    ) -> ColdRecords | None:
         """The same if it is in memory; None: it takes a wait, or the archive does not hold it."""
         segment = manifest.segment_at_once(offset)
         reader = None if segment is None else self._segments.get(segment.name.uuid)
@@ -106,8 +123,37 @@ class ColdReader:
         if run is None:
             return None
         self.hits += 1
-        self._keep_ahead(manifest, place, waited=False)
-        return run.slice(offset, max_bytes, min_one)
+        return self._from_memory(manifest, place, run, offset, max_bytes, min_one, until)
+
+    def _from_memory(
+        self,
+        manifest: Manifest,
+        place: _Place,
+        run: Run,
+        offset: Offset,
+        max_bytes: int,
+        min_one: bool,
+        until: Offset | None,
+    ) -> ColdRecords:
+        """From `offset` in this run on, and over the runs that follow it while they are in memory."""
+        taken, end_offset = run.slice(offset, max_bytes, min_one)
+        parts, places = [taken], [place]
+        left = max_bytes - len(taken)
+        while end_offset == run.end_offset and left > 0 and (until is None or end_offset < until):
+            following = self._following_now(manifest, places[-1])
+            found = None if following is None else self._runs.get(following.key)
+            if following is None or found is None:
+                break
+            run = found
+            taken, end_offset = run.slice(end_offset, left, min_one=False)
+            if not taken:
+                break
+            self.hits += 1
+            parts.append(taken)
+            places.append(following)
+            left -= len(taken)
+        self._keep_ahead(manifest, places, waited=False)
+        return ColdRecords(b"".join(parts), end_offset)
 
     async def first_at_or_after(
         self, manifest: Manifest, timestamp_ms: int, start: Offset, end: Offset
@@ -229,15 +275,17 @@ class ColdReader:
             await self._disk.put(place.key, data)
         return run
 
-    def _keep_ahead(self, manifest: Manifest, place: _Place, waited: bool) -> None:
-        """Fetch what a forward reader needs next: one row group after its first, twice as many at each step.
+    def _keep_ahead(self, manifest: Manifest, places: Sequence[_Place], waited: bool) -> None:
+        """Fetch what a forward reader needs after `places`: one row group after its first, twice as many at each step.
 
         A reader is known by the row group that it was kept ahead to; one that waits for a row group is a new one.
         """
-        self._unread.discard(place.key)
-        window = self._streams.pop(place.key, min(1, self._settings.read_ahead) if waited else 0)
+        window = min(1, self._settings.read_ahead) if waited else 0
+        for place in places:
+            self._unread.discard(place.key)
+            window = max(window, self._streams.pop(place.key, 0))
         if window:
-            task = asyncio.create_task(self._fill_following(manifest, place, window))
+            task = asyncio.create_task(self._fill_following(manifest, places[-1], window))
             self._ahead.add(task)
             task.add_done_callback(self._ahead.discard)
 
@@ -264,6 +312,14 @@ class ColdReader:
         if len(self._unread) >= self._most_unread:
             self._unread = {key for key in self._unread if key in self._runs or key in self._fills}
         return len(self._unread) < self._most_unread and len(self._fills) < _MOST_FILLS
+
+    def _following_now(self, manifest: Manifest, place: _Place) -> _Place | None:
+        """None: there is none, or it takes a wait to know."""
+        if place.number + 1 < len(place.reader.index.row_groups):
+            return _Place(place.layout, place.segment, place.reader, place.number + 1)
+        segment = manifest.segment_at_once(place.segment.end_offset)
+        reader = None if segment is None else self._segments.get(segment.name.uuid)
+        return None if segment is None or reader is None else _Place(place.layout, segment, reader, 0)
 
     async def _following(self, manifest: Manifest, place: _Place) -> _Place | None:
         if place.number + 1 < len(place.reader.index.row_groups):

@@ -63,7 +63,7 @@ class Node:
 
     def batch_limits(self, partition: "LedPartition", *, on_loop: bool = False) -> BatchLimits:
         """Returns what the partition's topic takes; with `on_loop`, what of that is checked on the loop."""
-        config = partition.log.config
+        config = partition.config
         known = self._limits.get(partition.tp.topic)
         if known is not None and known[0] is config:
             return known[2] if on_loop else known[1]

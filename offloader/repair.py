@@ -275,8 +275,8 @@ async def _compare(archive: PartitionArchive, manifest: Manifest) -> None:
     reader = ColdReader(archive.store, ColdReadSettings())
     try:
         while at < end:
-            data = await reader.read(manifest, Offset(at), _COMPARE_BYTES)
-            cold = {} if data is None else {each.offset: each for each in decode_records(data)}
+            read = await reader.read(manifest, Offset(at), _COMPARE_BYTES)
+            cold = {} if read is None else {each.offset: each for each in decode_records(read.data)}
             until = min(end, max(cold, default=end - 1) + 1)
             hot = await _local_records(archive, at, until)
             for offset in sorted(cold.keys() & hot.keys()):

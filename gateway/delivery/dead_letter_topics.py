@@ -83,10 +83,10 @@ class LedHere:
 
     async def records(self) -> AsyncIterator[Sequence[Record]]:
         partition = self._partition
-        committed = partition.when_committed(partition.log.log_end_offset)
+        committed = partition.when_committed(partition.log_end_offset)
         if committed is not None:
             await committed
-        stream = RecordStream(self._node, partition, partition.log.log_start_offset, partition.high_watermark)
+        stream = RecordStream(self._node, partition, partition.log_start_offset, partition.high_watermark)
         while (chunk := await stream.next()) is not None:
             yield await chunk.records()
 

@@ -115,7 +115,7 @@ class DeadLetters:
 
     async def group_position(self, group: str, partition: LedPartition) -> int:
         """Returns where the group reads next: its committed offset, or the log start if there is none in the log."""
-        return _position(await self._elsewhere.committed(group, partition.tp), partition.log)
+        return _position(await self._elsewhere.committed(group, partition.tp), partition)
 
     async def handled(self, group: str, partition: LedPartition) -> Collection[int]:
         """Returns the offsets that were dead-lettered for this group."""
@@ -225,8 +225,7 @@ class DeadLetters:
         return DeadLetter(target.tp.topic, target.tp.partition, copied_to, duplicate, moved_to)
 
     async def _read(self, partition: LedPartition, offset: int) -> Record:
-        log = partition.log
-        if log.log_start_offset <= offset < partition.last_stable_offset:
+        if partition.log_start_offset <= offset < partition.last_stable_offset:
             stream = RecordStream(self._node, partition, offset, offset + 1)
             chunk = await stream.next(1)
             records = [] if chunk is None else await chunk.records(1)
@@ -239,7 +238,7 @@ class DeadLetters:
     async def _move_on(self, group: str, partition: LedPartition, copies: Copies) -> int | None:
         """Commits past the dead-lettered records that the group would read next. Returns its committed offset."""
         committed = await self._elsewhere.committed(group, partition.tp)
-        end = start = _position(committed, partition.log)
+        end = start = _position(committed, partition)
         stream = RecordStream(self._node, partition, start, partition.last_stable_offset)
         while (chunk := await stream.next()) is not None:
             records = await chunk.records()

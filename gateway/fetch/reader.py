@@ -11,6 +11,13 @@ log end is out of range (above a follower's, it only has not come there); at or 
 nothing yet. From the local log start on the hot tier answers; below it the archive does, and while the archive cannot
 be reached or its manifest is not loaded, that is an error to try again, never "out of range": a client would reset its
 position.
+
+One answer may run over several row groups of the archive and on into the local log. It waits for its first bytes alone;
+what follows is added as far as it is in memory.
+
+- After its first batch, which may begin below the offset, the batches of an answer have ascending offsets: each begins
+  at or behind the end of the one before. No record that can be read lies between two of them.
+- Damage behind good records is no error of this answer: it ends before, and the next read begins there.
 """
 
 import asyncio
@@ -22,11 +29,10 @@ from cold_tier.catalog import Catalog
 from cold_tier.errors import ArchiveNotLoaded, CorruptManifest
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.reader import Manifest
-from cold_tier.reader import ColdReader
-from hot_tier.errors import OffsetNotAvailable, OffsetOutOfRange
+from cold_tier.reader import ColdReader, ColdRecords
+from hot_tier.errors import OffsetNotAvailable, OffsetOutOfRange, TierlogError
 from hot_tier.ids import Offset, TopicId
 from hot_tier.log.reading import FileSlice, TimestampOffset
-from hot_tier.replication.followed_partition import FollowedPartition
 from hot_tier.replication.readable import ReadablePartition
 
 NOTHING: Final = b""
@@ -49,6 +55,8 @@ class ColdSlice:
     offset: Offset
     max_bytes: int
     min_one: bool
+    end_offset: Offset
+    """How far the reader may see."""
     length: int = 0
 
 
@@ -67,12 +75,7 @@ class Located:
     @property
     def available(self) -> int:
         """As much of what was asked for as there is, whole batches or not: what a reader waits for."""
-        found = self.found
-        if isinstance(found, FileSlice) and found.length:
-            segment = found.segment
-            if segment.end_offset < found.end_offset or segment.size - found.position > found.max_bytes:
-                return max(self.size, found.max_bytes)
-        return self.size
+        return max(self.size, self.found.available) if isinstance(self.found, FileSlice) else self.size
 
     @property
     def is_cold(self) -> bool:
@@ -105,16 +108,15 @@ class Reader:
         self, partition: ReadablePartition, offset: int, max_bytes: int, isolation: int, *, min_one: bool = True
     ) -> Located:
         """With `min_one`, a first batch larger than `max_bytes` is given whole. OffsetOutOfRange, CorruptLog."""
-        log = partition.log
-        start = log.log_start_offset
-        if not start <= offset <= log.log_end_offset:
-            if offset >= start and isinstance(partition, FollowedPartition):
+        start, log_end = partition.log_start_offset, partition.log_end_offset
+        if not start <= offset <= log_end:
+            if offset >= start and not partition.is_led:
                 raise OffsetNotAvailable(f"offset {offset} has not come to this follower", where=str(partition.tp))
             raise OffsetOutOfRange(
                 f"offset {offset} is not there",
                 where=str(partition.tp),
-                hint=f"the log holds {start} to {log.log_end_offset - 1}"
-                if log.log_end_offset > start
+                hint=f"the log holds {start} to {log_end - 1}"
+                if log_end > start
                 else f"the log is empty, the next offset is {start}",
             )
         high_watermark = partition.high_watermark
@@ -122,10 +124,10 @@ class Reader:
         end = stable if isolation == Isolation.READ_COMMITTED else high_watermark
         found: FileSlice | ColdSlice | None = None
         if offset < end and (max_bytes > 0 or min_one):
-            if offset < log.local_log_start_offset:
-                found = ColdSlice(self._manifest(partition, offset), Offset(offset), max_bytes, min_one)
+            if offset < partition.local_log_start_offset:
+                found = ColdSlice(self._manifest(partition, offset), Offset(offset), max_bytes, min_one, end)
             else:
-                found = log.locate(Offset(offset), max_bytes, end, min_one=min_one)
+                found = partition.locate(Offset(offset), max_bytes, end, min_one=min_one)
         size = 0
         if found is not None:
             size = found.length or max(max_bytes, 1)
@@ -137,33 +139,42 @@ class Reader:
         if isinstance(located.found, ColdSlice):
             cold = located.found
             assert self._archive is not None
-            records = self._archive.reader.read_now(cold.manifest, cold.offset, cold.max_bytes, min_one=cold.min_one)
+            read = self._archive.reader.read_now(
+                cold.manifest,
+                cold.offset,
+                cold.max_bytes,
+                min_one=cold.min_one,
+                until=_border(located.partition, cold),
+            )
+            records = None if read is None else _and_hot(located.partition, cold, read)
             left = self._left.get(_place(located.partition, cold.offset)) if records is None else None
             if left is not None and left.done():
                 del self._left[_place(located.partition, cold.offset)]
                 left.result()
         elif located.found is not None:
-            records = located.partition.log.read_now(located.found)
+            records = located.partition.read_now(located.found)
         return None if records is None else _fetched(located, records)
 
     async def take(self, located: Located) -> Fetched:
         assert located.found is not None
         cold = located.found
         if not isinstance(cold, ColdSlice):
-            log, hot = located.partition.log, cold
+            partition, hot = located.partition, cold
             try:
-                return _fetched(located, await log.read(hot))
+                return _fetched(located, await partition.read(hot))
             except OffsetOutOfRange:
-                if not log.log_start_offset <= hot.offset < log.local_log_start_offset:
+                if not partition.log_start_offset <= hot.offset < partition.local_log_start_offset:
                     raise
                 # Its local copy was dropped between the two steps.
-                manifest = self._manifest(located.partition, hot.offset)
-                cold = ColdSlice(manifest, Offset(hot.offset), hot.max_bytes, hot.min_one)
+                manifest = self._manifest(partition, hot.offset)
+                cold = ColdSlice(manifest, Offset(hot.offset), hot.max_bytes, hot.min_one, Offset(hot.end_offset))
         assert self._archive is not None
-        records = await self._archive.reader.read(cold.manifest, cold.offset, cold.max_bytes, min_one=cold.min_one)
-        if records is None:
+        read = await self._archive.reader.read(
+            cold.manifest, cold.offset, cold.max_bytes, min_one=cold.min_one, until=_border(located.partition, cold)
+        )
+        if read is None:
             raise _hole(located.partition, cold.offset)
-        return _fetched(located, records)
+        return _fetched(located, _and_hot(located.partition, cold, read))
 
     def leave(self, located: Located, read: "asyncio.Task[Fetched]") -> Fetched:
         """For a reader that cannot wait for the archive any longer: nothing now. When it comes again, it finds the
@@ -195,16 +206,15 @@ class Reader:
         self, partition: ReadablePartition, timestamp_ms: int, isolation: int
     ) -> TimestampOffset | None:
         """The earliest record at or after a time, over both tiers, among those that the reader may see."""
-        log = partition.log
         end = partition.last_stable_offset if isolation == Isolation.READ_COMMITTED else partition.high_watermark
-        start = log.log_start_offset
+        start = partition.log_start_offset
         while True:
-            seam = log.local_log_start_offset
+            seam = partition.local_log_start_offset
             found = await self._first_cold(partition, timestamp_ms, start, seam)
             if found is not None:
                 return found
-            hot = await log.offset_for_timestamp(timestamp_ms, end)
-            if log.local_log_start_offset == seam:
+            hot = await partition.offset_for_timestamp(timestamp_ms, end)
+            if partition.local_log_start_offset == seam:
                 return hot
             # Segments went to the bucket alone meanwhile, and the search may have passed them by.
             start = seam
@@ -212,7 +222,7 @@ class Reader:
     async def _first_cold(
         self, partition: ReadablePartition, timestamp_ms: int, start: Offset, end: Offset
     ) -> TimestampOffset | None:
-        start = max(start, partition.log.log_start_offset)
+        start = max(start, partition.log_start_offset)
         if start >= end:
             return None
         manifest = self._manifest(partition, start)
@@ -225,10 +235,9 @@ class Reader:
 
     async def max_timestamp_offset(self, partition: ReadablePartition) -> TimestampOffset | None:
         """The first record with the greatest timestamp of all that are committed."""
-        log = partition.log
-        hot = await log.max_timestamp_offset(partition.high_watermark)
+        hot = await partition.max_timestamp_offset(partition.high_watermark)
         # Looked at after the search: what went to the bucket alone during it is looked for there.
-        start, seam = log.log_start_offset, log.local_log_start_offset
+        start, seam = partition.log_start_offset, partition.local_log_start_offset
         if start == seam:
             return hot
         self._manifest(partition, start)
@@ -254,7 +263,7 @@ class Reader:
                 hint=stopped.hint,
             )
         if manifest is None:
-            if self._archive is not None and isinstance(partition, FollowedPartition):
+            if self._archive is not None and not partition.is_led:
                 self._archive.catalog.want(_layout(partition))
             health = None if self._archive is None else self._archive.catalog.store.health
             raise ArchiveNotLoaded(
@@ -268,6 +277,27 @@ class Reader:
         if not manifest.snapshot.holds(offset):
             raise _hole(partition, offset)
         return manifest
+
+
+def _border(partition: ReadablePartition, cold: ColdSlice) -> Offset:
+    """Up to here the archive answers."""
+    return min(partition.local_log_start_offset, cold.end_offset)
+
+
+def _and_hot(partition: ReadablePartition, cold: ColdSlice, read: ColdRecords) -> bytes:
+    """Archived records, and behind them what the local log has in memory, as far as it fits."""
+    left = cold.max_bytes - len(read.data)
+    if left <= 0 or not partition.local_log_start_offset <= read.end_offset < cold.end_offset:
+        return read.data
+    try:
+        found = partition.locate(read.end_offset, left, cold.end_offset, min_one=False)
+        hot = None if found is None else partition.read_now(found)
+    except TierlogError:
+        return read.data  # The read that begins there is told.
+    # An archived batch may end in the middle of a local one, where the archive was written anew.
+    if found is None or not hot or found.base_offset < read.end_offset:
+        return read.data
+    return b"".join((read.data, hot))
 
 
 def _place(partition: ReadablePartition, offset: int) -> tuple[TopicId, int, int]:

@@ -41,14 +41,13 @@ class Bounds(NamedTuple):
 
     @classmethod
     def of(cls, partition: LedPartition) -> "Bounds":
-        log = partition.log
         return cls(
-            log.log_start_offset,
+            partition.log_start_offset,
             partition.high_watermark,
             partition.last_stable_offset,
-            log.log_end_offset,
-            log.size_bytes,
-            log.segment_count,
+            partition.log_end_offset,
+            partition.size_bytes,
+            partition.segment_count,
         )
 
 

@@ -133,15 +133,14 @@ def _partitions(api: "Api") -> Iterator[Metric]:
     in_batches: dict[str, int] = defaultdict(int)
     out_bytes: dict[str, int] = defaultdict(int)
     for partition in api.node.partitions:
-        log = partition.log
         values = [partition.tp.topic, str(partition.tp.partition)]
-        start.add_metric(values, log.log_start_offset)
+        start.add_metric(values, partition.log_start_offset)
         committed.add_metric(values, partition.high_watermark)
-        end.add_metric(values, log.log_end_offset)
-        size.add_metric(values, log.size_bytes)
-        segments.add_metric(values, log.segment_count)
-        in_bytes[partition.tp.topic] += log.appended_bytes
-        in_batches[partition.tp.topic] += log.appended_batches
+        end.add_metric(values, partition.log_end_offset)
+        size.add_metric(values, partition.size_bytes)
+        segments.add_metric(values, partition.segment_count)
+        in_bytes[partition.tp.topic] += partition.appended_bytes
+        in_batches[partition.tp.topic] += partition.appended_batches
         out_bytes[partition.tp.topic] += partition.fetched_bytes
     yield from (start, committed, end, size, segments)
     yield _by_topic("tierlog_topic_in_bytes_total", "Bytes of record batches written.", in_bytes)
@@ -186,7 +185,7 @@ def _groups(api: "Api") -> Iterator[Metric]:
                 partition = node.partitions.get(tp.topic, tp.partition)
             except TierlogError:
                 continue
-            start, end = partition.log.log_start_offset, partition.high_watermark
+            start, end = partition.log_start_offset, partition.high_watermark
             records = lag_of(held, start, end)
             if records is None:
                 unknown.add_metric(values, end - start)

@@ -339,7 +339,7 @@ def _batches(
     into none is alone."""
     made: list[tuple[LedPartition, list[int], bytearray]] = []
     for target, indexes in targets:
-        most_bytes = min(target.log.config.max_message_bytes, LARGE_BATCH_BYTES)
+        most_bytes = min(target.config.max_message_bytes, LARGE_BATCH_BYTES)
         runs: list[list[int]] = [[]]
         size = HEADER_BYTES
         for index in indexes:

@@ -211,12 +211,12 @@ def out_of_range(error: OffsetOutOfRange, bounds: Bounds) -> Problem:
 
 async def _find_start(api: Api, read: Read, offset: int | str | None, from_ms: int | None) -> None:
     partition = read.partition
-    earliest, latest = partition.log.log_start_offset, partition.last_stable_offset
+    earliest, latest = partition.log_start_offset, partition.last_stable_offset
     if read.group is not None:
         read.start = await api.dead_letters.group_position(read.group, partition)
         return
     if isinstance(offset, int):
-        if not earliest <= offset <= partition.log.log_end_offset:
+        if not earliest <= offset <= partition.log_end_offset:
             refused = OffsetOutOfRange(f"offset {offset} is not in the log", where=str(partition.tp))
             raise out_of_range(refused, Bounds.of(partition))
         read.start = offset

@@ -16,7 +16,7 @@ def collect(partitions: PartitionTable) -> Iterator[Metric]:
     for partition in partitions:
         replicas, members = len(partition.leadership.state.replicas), len(partition.in_sync)
         under_replicated += members < replicas
-        under_min += members < partition.log.config.min_insync_replicas
+        under_min += members < partition.config.min_insync_replicas
         if replicas > 1:
             in_sync.add_metric([partition.tp.topic, str(partition.tp.partition)], members)
     behind = GaugeMetricFamily(
@@ -26,7 +26,7 @@ def collect(partitions: PartitionTable) -> Iterator[Metric]:
     )
     for replica in partitions.replicas:
         behind.add_metric(
-            [replica.tp.topic, str(replica.tp.partition)], replica.log.log_end_offset - replica.high_watermark
+            [replica.tp.topic, str(replica.tp.partition)], replica.log_end_offset - replica.high_watermark
         )
     yield in_sync
     yield behind

@@ -46,6 +46,15 @@ class FileSlice:
     base_offset: int = -1
     """Of its first batch."""
 
+    @property
+    def available(self) -> int:
+        """As much of `max_bytes` as there is from here on, whole batches or not; 0 while it is not placed."""
+        if self.length and (
+            self.segment.end_offset < self.end_offset or self.segment.size - self.position > self.max_bytes
+        ):
+            return max(self.length, self.max_bytes)
+        return self.length
+
 
 @dataclass(frozen=True, slots=True)
 class TimestampOffset:

@@ -3,7 +3,8 @@
 watermark           what is committed, as a pure decision over what the replicas hold
 leadership          what a leader knows in one epoch: followers, high watermark, in-sync set; pure
 following           what a follower asks its leader for and what the answers mean; pure
-readable            one partition as readers see it, in either role
+readable            one partition as readers need it: the seam to the gateway
+local_partition     one partition with a local log, in either role
 led_partition       one partition at its leader: appending, waiting for the commit, waiting for news
 followed_partition  one partition at a follower: what an answer of the leader does to its log
 table               the partitions of this node, each in the role that the cluster image gives it

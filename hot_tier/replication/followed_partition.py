@@ -34,7 +34,7 @@ from hot_tier.replication.following import (
     next_fetch,
 )
 from hot_tier.replication.link import PartitionKey
-from hot_tier.replication.readable import ReadablePartition
+from hot_tier.replication.local_partition import LocalPartition
 
 _log = structlog.get_logger()
 
@@ -52,7 +52,7 @@ class Next(Enum):
     """The leader's disk no longer has what comes next; the bucket does."""
 
 
-class FollowedPartition(ReadablePartition):
+class FollowedPartition(LocalPartition):
     __slots__ = ("_flush_before_ack", "added", "durable_listener", "in_doubt", "key", "leader")
 
     def __init__(

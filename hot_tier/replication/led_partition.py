@@ -15,7 +15,7 @@ Leaves to: `hot_tier.log` the bytes and their sync; `leadership` what is committ
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from hot_tier.cluster.model import PartitionState, Topic
@@ -27,12 +27,15 @@ from hot_tier.errors import (
     OffsetOutOfRange,
     TierlogError,
 )
-from hot_tier.ids import NodeId, Offset, TopicPartition
+from hot_tier.ids import LeaderEpoch, NodeId, Offset, TopicPartition
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.partition_log import Appended, PartitionLog
+from hot_tier.log.producers import ProducerView
+from hot_tier.log.reading import FileSlice
 from hot_tier.record.batch import BatchHeader
-from hot_tier.replication.leadership import Leadership
-from hot_tier.replication.readable import ReadablePartition, Waiter
+from hot_tier.replication.leadership import Leadership, end_of_epoch
+from hot_tier.replication.local_partition import LocalPartition
+from hot_tier.replication.readable import Waiter
 from hot_tier.replication.too_old import TooOld, keeps_ms
 from hot_tier.replication.waiting import Waiting, copy_of
 
@@ -41,7 +44,7 @@ ACKS_NONE: Final = 0
 LEASE_AGAIN_S: Final = 0.1
 
 
-class LedPartition(ReadablePartition):
+class LedPartition(LocalPartition):
     __slots__ = (
         "_append_listeners",
         "_flush_before_ack",
@@ -59,6 +62,8 @@ class LedPartition(ReadablePartition):
         "_unsafe",
         "leadership",
     )
+
+    is_led = True
 
     def __init__(
         self,
@@ -95,6 +100,37 @@ class LedPartition(ReadablePartition):
     @property
     def in_sync(self) -> tuple[NodeId, ...]:
         return self.leadership.in_sync
+
+    # What the log says of itself
+
+    @property
+    def segment_count(self) -> int:
+        """On local disk."""
+        return self.log.segment_count
+
+    @property
+    def appended_bytes(self) -> int:
+        return self.log.appended_bytes
+
+    @property
+    def appended_batches(self) -> int:
+        return self.log.appended_batches
+
+    def describe_producers(self) -> Iterator[ProducerView]:
+        return self.log.describe_producers()
+
+    def epoch_at(self, offset: int) -> LeaderEpoch:
+        return self.log.epochs.epoch_at(offset)
+
+    def end_of_epoch(self, epoch: int) -> tuple[LeaderEpoch, Offset]:
+        """Returns the greatest epoch at or below `epoch` and its end; (-1, -1) for one that has not begun."""
+        return end_of_epoch(self.log, self.leader_epoch, epoch)
+
+    def gaps_below(self, found: FileSlice) -> int:
+        """Returns up to where compaction may have left gaps in what a follower is sent; 0: nowhere."""
+        return self.log.gaps_below(found)
+
+    # Leading
 
     def configure(self, topic: Topic, config: TopicConfig) -> None:
         """The topic has other settings now, or is seen for the first time."""

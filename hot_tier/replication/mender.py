@@ -24,7 +24,7 @@ from hot_tier.log import names
 from hot_tier.log.files import sync_data, write_at
 from hot_tier.log.mending import proved_again, replace
 from hot_tier.log.segment_info import SegmentInfo
-from hot_tier.replication.readable import ReadablePartition
+from hot_tier.replication.local_partition import LocalPartition
 from hot_tier.replication.table import PartitionTable
 
 CHECK_S: Final = 5.0
@@ -93,7 +93,7 @@ class Mender:
     def _is_due(self, path: str) -> bool:
         return path not in self._paused or self._clock_s() >= self._paused[path][0]
 
-    async def _mend(self, held: ReadablePartition, info: SegmentInfo) -> None:
+    async def _mend(self, held: LocalPartition, info: SegmentInfo) -> None:
         if await self._mended(held, info):
             self.mended += 1
             self._paused.pop(info.path, None)
@@ -102,7 +102,7 @@ class Mender:
             pause_s = min(max(2 * last_s, PAUSE_S[0]), PAUSE_S[1])
             self._paused[info.path] = (self._clock_s() + pause_s, pause_s)
 
-    async def _mended(self, held: ReadablePartition, info: SegmentInfo) -> bool:
+    async def _mended(self, held: LocalPartition, info: SegmentInfo) -> bool:
         try:
             if await proved_again(held.log, info):
                 _log.info("a segment that was damaged is whole", file=info.path)
@@ -122,14 +122,14 @@ class Mender:
                 _log.warning("no whole copy of a damaged segment", file=info.path, broker=broker.id, error=str(error))
         return False
 
-    def _sources(self, held: ReadablePartition) -> Iterator[BrokerInfo]:
+    def _sources(self, held: LocalPartition) -> Iterator[BrokerInfo]:
         state = self._image.partition_state(held.tp)
         for node in dict.fromkeys((state.leader, *state.isr)):
             broker = self._image.broker(node)
             if node != self._node and broker is not None:
                 yield broker
 
-    async def _replaced(self, held: ReadablePartition, info: SegmentInfo, broker: BrokerInfo) -> bool:
+    async def _replaced(self, held: LocalPartition, info: SegmentInfo, broker: BrokerInfo) -> bool:
         copy = info.path + names.TEMPORARY
         fd = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:

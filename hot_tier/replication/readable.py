@@ -1,66 +1,74 @@
-"""One partition as readers see it, at its leader and at its followers alike: what is committed, and who waits for more.
+"""One partition as a reader needs it, in whatever role, and whether or not this broker has a log of it.
 
-Owns: the high watermark as this broker knows it, and the fetches that wait for it to move. How it moves is the role's:
-`led_partition` at the leader, `followed_partition` at a follower.
+The seam between those who serve readers and those who hold records. `local_partition` is a partition with a local log.
+One that is read from the bucket alone has a local log start equal to its log end, and `locate` finds nothing in it.
 
-- log start ≤ last stable offset ≤ high watermark ≤ log end, as far as the log is local.
-- Once closed (another role, the topic is gone, the disk failed) everyone who waits has been told.
+- log start ≤ local log start ≤ log end, and log start ≤ last stable offset ≤ high watermark ≤ log end.
+- What lies below the local log start is in the bucket alone.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 from hot_tier.cluster.model import Topic
-from hot_tier.errors import FencedLeaderEpoch, TierlogError, UnknownLeaderEpoch
-from hot_tier.ids import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
-from hot_tier.log.partition_log import PartitionLog
-from hot_tier.replication.watermark import last_stable_offset
+from hot_tier.ids import LeaderEpoch, Offset, TopicPartition
+from hot_tier.log.reading import FileSlice, TimestampOffset
 
 Waiter = Callable[[], None]
 
 
-class ReadablePartition:
-    __slots__ = ("_waiters", "failure", "fetched_bytes", "high_watermark", "leader_epoch", "log", "topic", "tp")
-
-    def __init__(
-        self, tp: TopicPartition, topic: Topic, log: PartitionLog, leader_epoch: LeaderEpoch, high_watermark: Offset
-    ) -> None:
-        self.tp = tp
-        self.topic = topic
-        self.log = log
-        self.leader_epoch = leader_epoch
-        self._commit(high_watermark)
-        self.fetched_bytes = 0
-        """Given to readers, for the metrics."""
-        self.failure: TierlogError | None = None
-        """Why it is closed; None while it is open."""
-        self._waiters: dict[Waiter, None] = {}
+class ReadablePartition(Protocol):
+    fetched_bytes: int
+    """Given to readers, for the metrics."""
 
     @property
-    def last_stable_offset(self) -> Offset:
-        return last_stable_offset(self.high_watermark, self.log.first_unstable_offset)
+    def tp(self) -> TopicPartition: ...
 
-    def _commit(self, high_watermark: Offset) -> None:
-        self.high_watermark = self.log.committed_offset = high_watermark
+    @property
+    def topic(self) -> Topic: ...
 
-    def check_leader_epoch(self, epoch: int) -> None:
-        """What the caller believes the epoch to be; -1 when it has no opinion."""
-        if epoch == self.leader_epoch or epoch == NO_EPOCH:
-            return
-        if epoch < self.leader_epoch:
-            raise FencedLeaderEpoch(
-                f"leader epoch {epoch} is over, it is {self.leader_epoch}", where=str(self.tp), hint="refresh metadata"
-            )
-        raise UnknownLeaderEpoch(
-            f"leader epoch {epoch} has not begun here, it is {self.leader_epoch}", where=str(self.tp), hint="try again"
-        )
+    @property
+    def is_led(self) -> bool:
+        """Whether this broker leads it: then nobody has more of it."""
+        ...
 
-    def add_waiter(self, callback: Waiter) -> None:
-        """Call back, every time, when there may be more to read or this partition can no longer be read here."""
-        self._waiters[callback] = None
+    # Bounds
 
-    def remove_waiter(self, callback: Waiter) -> None:
-        self._waiters.pop(callback, None)
+    @property
+    def log_start_offset(self) -> Offset: ...
 
-    def _tell_waiters(self) -> None:
-        for callback in tuple(self._waiters):
-            callback()
+    @property
+    def local_log_start_offset(self) -> Offset: ...
+
+    @property
+    def last_stable_offset(self) -> Offset: ...
+
+    @property
+    def high_watermark(self) -> Offset: ...
+
+    @property
+    def log_end_offset(self) -> Offset: ...
+
+    # Leader epochs
+
+    def check_leader_epoch(self, epoch: int) -> None: ...
+
+    def diverging(self, offset: int, last_epoch: int) -> tuple[LeaderEpoch, Offset] | None: ...
+
+    # Records of the local log
+
+    def locate(self, offset: int, max_bytes: int, end_offset: int, *, min_one: bool = True) -> FileSlice | None: ...
+
+    def read_now(self, found: FileSlice) -> memoryview | None: ...
+
+    async def read(self, found: FileSlice) -> memoryview: ...
+
+    async def offset_for_timestamp(self, timestamp: int, end_offset: int) -> TimestampOffset | None: ...
+
+    async def max_timestamp_offset(self, end_offset: int) -> TimestampOffset | None: ...
+
+    # News
+
+    def add_waiter(self, callback: Waiter) -> None: ...
+
+    def remove_waiter(self, callback: Waiter) -> None: ...

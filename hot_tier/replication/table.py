@@ -22,10 +22,11 @@ from hot_tier.errors import NotLeader, TierlogError, UnknownTopic
 from hot_tier.ids import NodeId, Offset, PartitionId, TopicPartition
 from hot_tier.log.config import TopicConfig, parse_topic_config
 from hot_tier.log.manager import LogManager
-from hot_tier.log.partition_log import PartitionLog
 from hot_tier.replication.fetchers import Fetchers
 from hot_tier.replication.followed_partition import FollowedPartition
 from hot_tier.replication.led_partition import LedPartition, steady_ms
+from hot_tier.replication.local_partition import LocalPartition
+from hot_tier.replication.readable import ReadablePartition
 from hot_tier.replication.too_old import TooOld
 
 _log = structlog.get_logger()
@@ -84,7 +85,7 @@ class PartitionTable:
         found = self._partitions.get((topic, partition))
         return self._open(TopicPartition(topic, PartitionId(partition))) if found is None else found
 
-    def readable(self, topic: str, partition: int) -> LedPartition | FollowedPartition:
+    def readable(self, topic: str, partition: int) -> ReadablePartition:
         """Where this node leads or follows it; errors as for `get`."""
         found = self._replicas.get((topic, partition))
         return self.get(topic, partition) if found is None else found
@@ -93,11 +94,10 @@ class PartitionTable:
         """The partition if it is open and led here."""
         return self._partitions.get((topic, partition))
 
-    def find_log(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log if it is open, in whatever role; one that is not has never been written to."""
+    def find_local(self, topic: str, partition: int) -> LocalPartition | None:
+        """The partition if its log is open, in whatever role; one that is not has never been written to."""
         at = (topic, partition)
-        found = self._partitions.get(at) or self._replicas.get(at)
-        return None if found is None else found.log
+        return self._partitions.get(at) or self._replicas.get(at)
 
     def __iter__(self) -> Iterator[LedPartition]:
         """Those that are open and led here."""

@@ -77,7 +77,8 @@ async def read(member: Member) -> list[int]:
 
 
 def log_of(member: Member) -> PartitionLog | None:
-    return member.broker.node.partitions.find_log(TOPIC, 0)
+    found = member.broker.node.partitions.find_local(TOPIC, 0)
+    return None if found is None else found.log
 
 
 def leader(cluster: Members) -> Member:

@@ -77,12 +77,12 @@ class Archived:
         records: list[Record] = []
         offset = start
         while offset < end:
-            data = await reader.read(manifest, offset, 1 << 16)
-            if data is None:
+            read = await reader.read(manifest, offset, 1 << 16)
+            if read is None:
                 break
-            found = decode_records(data)
+            found = decode_records(read.data)
             records += [record for record in found if offset <= record.offset < end]
-            offset = max([offset, *(header_end(data))])
+            offset = max([offset, *(header_end(read.data))])
         await reader.close()
         return records
 

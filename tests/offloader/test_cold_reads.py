@@ -95,11 +95,11 @@ async def test_three_requests_before_the_first_byte_then_one_per_row_group(tmp_p
         segment = (await node.catalog._pages.get(node.layout, manifest.snapshot.pages[0]))[0]
         node.catalog._pages._pages.clear()
         before, heads = node.store.counters.gets, node.store.counters.heads
-        data = await reader.read(manifest, 0, 1 << 20)
+        data = (await reader.read(manifest, 0, 1 << 20)).data
         assert node.store.counters.gets - before == 3, "page, index, row group"
         offset, groups = end_of(data), 1
         while offset < segment.end_offset:
-            data = await reader.read(manifest, offset, 1 << 20)
+            data = (await reader.read(manifest, offset, 1 << 20)).data
             offset, groups = end_of(data), groups + 1
         assert groups >= GROUPS and node.store.counters.gets - before == 2 + groups
         total = node.store.counters
@@ -215,7 +215,7 @@ async def test_memory_is_bounded_whatever_the_readers_hold(tmp_path: Path) -> No
             nonlocal peak
             held, offset = [], start
             for _ in range(10):
-                data = await reader.read(manifest, offset, 600)
+                data = (await reader.read(manifest, offset, 600)).data
                 peak = max(peak, reader.memory_bytes)
                 held.append(data)
                 offset = end_of(data)
@@ -241,7 +241,7 @@ async def test_reading_ahead_stops_with_the_reader_and_is_bounded_over_all(tmp_p
         assert node.store.counters.gets == settled, "nobody reads, nothing is fetched"
         offset, misses = 0, reader.misses
         while offset < end:
-            offset = end_of(await reader.read(manifest, offset, 1 << 20))
+            offset = end_of((await reader.read(manifest, offset, 1 << 20)).data)
             await until(lambda: not reader._fills and not reader._ahead)
         assert reader.misses - misses < 12, "what others left unread does not end reading ahead for good"
 
@@ -263,7 +263,7 @@ async def test_damage_on_the_way_is_an_error_once_and_then_forgotten(tmp_path: P
         store.stream = flipped
         with pytest.raises(CorruptObject):
             await reader.read(manifest, 0, 1 << 20)
-        assert decode_records(await reader.read(manifest, 0, 1 << 20))[0].value == node.sent[0].value
+        assert decode_records((await reader.read(manifest, 0, 1 << 20)).data)[0].value == node.sent[0].value
 
 
 async def test_a_client_that_jumps_about_queues_no_end_of_reads(tmp_path: Path) -> None:
@@ -276,4 +276,4 @@ async def test_a_client_that_jumps_about_queues_no_end_of_reads(tmp_path: Path) 
         refused = [answer for answer in answers if isinstance(answer, StoreThrottled)]
         assert refused and len(answers) > len(refused) >= len(answers) // 2
         for offset in range(0, end, 20):
-            assert await reader.read(manifest, offset, 10), "later there is room again"
+            assert (await reader.read(manifest, offset, 10)).data, "later there is room again"

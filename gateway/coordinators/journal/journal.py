@@ -169,17 +169,17 @@ class Journal(Generic[M, L]):
     def _is_unused(self, shard: Shard[M]) -> bool:
         """Returns whether there is nothing to read: the first user of a new topic need not wait."""
         try:
-            return self._find_partition(PartitionId(shard.number)).log.log_end_offset == 0
+            return self._find_partition(PartitionId(shard.number)).log_end_offset == 0
         except TierlogError:
             return False
 
     async def _read_back(self, shard: Shard[M]) -> None:
         try:
             partition = self._find_partition(PartitionId(shard.number))
-            end_offset = partition.log.log_end_offset
+            end_offset = partition.log_end_offset
             await _committed(partition, end_offset)
             async with self._load_slots:
-                latest = await read_latest(partition.log, end_offset)
+                latest = await read_latest(partition, end_offset)
                 loaded = await asyncio.to_thread(self._decode, latest)
         except TierlogError as error:
             if self._shards.get(shard.number) is shard:

@@ -9,9 +9,9 @@ from typing import Final
 
 from hot_tier.errors import CorruptLog
 from hot_tier.ids import Offset
-from hot_tier.log.partition_log import PartitionLog
 from hot_tier.record.batch import ReadBuffer, iter_headers
 from hot_tier.record.records import decode_records
+from hot_tier.replication.readable import ReadablePartition
 
 CHUNK_BYTES: Final = 4 << 20
 
@@ -19,15 +19,15 @@ Latest = dict[bytes, bytes]
 """The newest value of each key. A key whose newest record is a tombstone is not in it."""
 
 
-async def read_latest(log: PartitionLog, end_offset: Offset) -> Latest:
+async def read_latest(partition: ReadablePartition, end_offset: Offset) -> Latest:
     """Returns what the records below `end_offset` leave. The caller has seen that all of them are committed."""
     latest: Latest = {}
-    position = int(log.log_start_offset)
+    position = int(partition.log_start_offset)
     while position < end_offset:
-        place = log.locate(position, CHUNK_BYTES, end_offset)
+        place = partition.locate(position, CHUNK_BYTES, end_offset)
         if place is None:
             break
-        data = await log.read(place)
+        data = await partition.read(place)
         position = await asyncio.to_thread(_apply, latest, data, position)
     return latest
 

@@ -46,7 +46,7 @@ def _delete(
         partition = context.node.partitions.get(topic, asked.partition_index)
         if partition.topic.internal:
             raise InvalidTopicName(f"{topic} belongs to the service", hint="delete records of a topic of your own")
-        if "delete" not in partition.log.config.cleanup_policy:
+        if "delete" not in partition.config.cleanup_policy:
             raise PolicyViolation("cleanup.policy does not delete", where=str(partition.tp))
         answer.low_watermark = partition.delete_records_before(asked.offset)
     except TierlogError as error:

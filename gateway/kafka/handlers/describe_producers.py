@@ -36,7 +36,7 @@ async def handle(request: DescribeProducersRequest, context: RequestContext) -> 
 async def _partition(topic: str, index: int, node: Node, turn: Turn) -> PartitionResponse:
     answer = PartitionResponse(partition_index=index)
     try:
-        known = list(node.partitions.get(topic, index).log.describe_producers())
+        known = list(node.partitions.get(topic, index).describe_producers())
     except TierlogError as error:
         answer.error_code, answer.error_message = error_code(error), str(error)
         return answer

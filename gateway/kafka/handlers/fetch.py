@@ -260,7 +260,7 @@ def _without_records(partition: ReadablePartition, index: int) -> PartitionData:
         partition_index=index,
         high_watermark=partition.high_watermark,
         last_stable_offset=partition.last_stable_offset,
-        log_start_offset=partition.log.log_start_offset,
+        log_start_offset=partition.log_start_offset,
         aborted_transactions=None,
         records=b"",
     )

@@ -13,7 +13,6 @@ from gateway.kafka.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from hot_tier.errors import TierlogError
-from hot_tier.replication.leadership import end_of_epoch
 
 
 async def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
@@ -37,7 +36,7 @@ def _end_of(topic: str, asked: OffsetForLeaderPartition, context: RequestContext
     try:
         partition = context.node.partitions.get(topic, asked.partition)
         partition.check_leader_epoch(asked.current_leader_epoch)
-        answer.leader_epoch, answer.end_offset = end_of_epoch(partition.log, partition.leader_epoch, asked.leader_epoch)
+        answer.leader_epoch, answer.end_offset = partition.end_of_epoch(asked.leader_epoch)
     except TierlogError as error:
         answer.error_code = error_code(error)
     return answer

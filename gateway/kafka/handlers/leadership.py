@@ -5,8 +5,7 @@ from uuid import UUID
 
 from gateway.node import Node
 from hot_tier.errors import OffsetOutOfRange, TierlogError
-from hot_tier.ids import LeaderEpoch, Offset, PartitionId, TopicPartition
-from hot_tier.replication.leadership import diverging
+from hot_tier.ids import PartitionId, TopicPartition
 from hot_tier.replication.led_partition import LedPartition
 from hot_tier.replication.readable import ReadablePartition
 
@@ -34,7 +33,7 @@ def nearer_replica(partition: ReadablePartition, node: Node, rack: str, offset: 
     me = node.image.broker(node.node_id)
     if not isinstance(partition, LedPartition) or me is None or me.rack == rack:
         return None
-    if not partition.log.local_log_start_offset <= offset <= partition.high_watermark:
+    if not partition.local_log_start_offset <= offset <= partition.high_watermark:
         return None
     near = [
         broker.id
@@ -50,7 +49,7 @@ def diverging_epoch(partition: ReadablePartition, last_epoch: int, offset: int) 
 
     None when it stands on our history: its last epoch, -1 if it has none, reaches here as far as `offset`.
     """
-    parts = diverging(partition.log, partition.leader_epoch, Offset(offset), LeaderEpoch(last_epoch))
+    parts = partition.diverging(offset, last_epoch)
     if parts is not None and parts[1] < 0:
         raise OffsetOutOfRange(f"leader epoch {last_epoch} is not known", where=str(partition.tp))
     return parts

@@ -72,25 +72,24 @@ def _known(partition: LedPartition, timestamp: int, isolation: int, answer: Answ
     """Fills in what needs no look at the records; False when one is needed."""
     if timestamp < 0 and context.api_version < SINCE_VERSION.get(timestamp, 1 << 16):
         raise UnsupportedVersion(f"timestamp {timestamp} in version {context.api_version}", where=str(partition.tp))
-    log = partition.log
     if timestamp == LATEST:
         partition.check_committed_known()
         committed = isolation == Isolation.READ_COMMITTED
         answer.offset = partition.last_stable_offset if committed else partition.high_watermark
         answer.leader_epoch = partition.leader_epoch
     elif timestamp == EARLIEST:
-        answer.offset = log.log_start_offset
-        answer.leader_epoch = log.epochs.epoch_at(log.log_start_offset)
+        answer.offset = partition.log_start_offset
+        answer.leader_epoch = partition.epoch_at(partition.log_start_offset)
     elif timestamp == EARLIEST_LOCAL:
-        answer.offset = log.local_log_start_offset
-        answer.leader_epoch = log.epochs.epoch_at(log.local_log_start_offset)
+        answer.offset = partition.local_log_start_offset
+        answer.leader_epoch = partition.epoch_at(partition.local_log_start_offset)
     elif timestamp == LATEST_TIERED:
         answer.offset = context.node.reader.archived_end(partition) - 1
-        answer.leader_epoch = log.epochs.epoch_at(answer.offset)
+        answer.leader_epoch = partition.epoch_at(answer.offset)
     elif timestamp == EARLIEST_PENDING:
-        if log.config.remote_storage_enable:
-            answer.offset = max(context.node.reader.archived_end(partition), log.local_log_start_offset)
-            answer.leader_epoch = log.epochs.epoch_at(answer.offset)
+        if partition.config.remote_storage_enable:
+            answer.offset = max(context.node.reader.archived_end(partition), partition.local_log_start_offset)
+            answer.leader_epoch = partition.epoch_at(answer.offset)
     else:
         return False
     return True

@@ -58,8 +58,8 @@ async def _topics(asked: Mapping[str, Iterable[int]], context: RequestContext) -
             except TierlogError:
                 continue
             if node.node_id in state.replicas:
-                log = node.partitions.find_log(name, index)
-                found.append(DescribeLogDirsPartition(index, log.size_bytes if log is not None else 0))
+                local = node.partitions.find_local(name, index)
+                found.append(DescribeLogDirsPartition(index, local.size_bytes if local is not None else 0))
         if found:
             topics.append(DescribeLogDirsTopic(name, found))
     return topics

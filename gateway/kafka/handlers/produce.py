@@ -174,7 +174,7 @@ async def _after_large(
                         raise _TakesLong
                     header = _check(partition, records, now_ms, context)
                 except _TakesLong:
-                    limits, config = context.node.batch_limits(partition), partition.log.config
+                    limits, config = context.node.batch_limits(partition), partition.config
                     batch, header = await in_thread(_prepare, records, limits, now_ms, config)
                     partition, _ = _writable(topic, data, context)  # another broker may lead it by now
                 answers[position] = _append(partition, batch, header, request.acks, now_ms, commits, context)
@@ -247,7 +247,7 @@ def _append(
         NO_ERROR,
         appended.base_offset,
         appended.log_append_time_ms,
-        partition.log.log_start_offset,
+        partition.log_start_offset,
     )
     acknowledged = partition.when_acknowledged(appended.end_offset, acks)
     if acknowledged is not None:

@@ -35,7 +35,6 @@ from gateway.kafka.protocol.messages.fetch import (
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.errors import InvalidRequest, NotLeader, OffsetArchived, OffsetOutOfRange, TierlogError
 from hot_tier.ids import NodeId, Offset
-from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.reading import FileSlice
 from hot_tier.replication.led_partition import LedPartition, steady_ms
 
@@ -102,12 +101,12 @@ class Followed:
         if offset is None or partition is None:
             return
         if (
-            partition.log.log_end_offset > offset
+            partition.log_end_offset > offset
             or partition.leader_epoch != self.leader_epoch
             or partition.failure is not None
         ):
             self.session.is_ready(self)
-        elif (partition.high_watermark, partition.log.log_start_offset) != self.told:
+        elif (partition.high_watermark, partition.log_start_offset) != self.told:
             self.session.has_committed(self)
 
     def watch(self, partition: LedPartition | None) -> None:
@@ -343,19 +342,18 @@ class ReplicaSession:
         if self._node.partitions.find(*partition.tp) is not partition:
             raise NotLeader("leading it has ended or begun anew", where=str(partition.tp), hint="try again")
         partition.check_leader_epoch(followed.leader_epoch)
-        log = partition.log
         answer = _state(partition, followed.index)
-        if offset >= log.log_end_offset:
+        if offset >= partition.log_end_offset:
             return answer, None
         _check_offset(partition, offset)
-        found = log.locate(offset, max_bytes, log.log_end_offset, min_one=min_one)
+        found = partition.locate(offset, max_bytes, partition.log_end_offset, min_one=min_one)
         if found is None:
             return None, None
         followed.offset = None
-        answer.records = log.read_now(found)
+        answer.records = partition.read_now(found)
         if answer.records is None:
             return answer, found
-        _tell_gaps(answer, log, found)
+        _tell_gaps(answer, partition, found)
         return answer, None
 
     async def _when_read(
@@ -363,7 +361,7 @@ class ReplicaSession:
     ) -> FetchResponse:
         """A follower that is far behind reads from the disk, in threads, side by side."""
         reads = await asyncio.gather(
-            *(followed.partition.log.read(found) for followed, _, found in away if followed.partition is not None),
+            *(followed.partition.read(found) for followed, _, found in away if followed.partition is not None),
             return_exceptions=True,
         )
         for (followed, answer, found), read in zip(away, reads, strict=True):
@@ -373,7 +371,7 @@ class ReplicaSession:
             else:
                 answer.records = read
                 if followed.partition is not None:
-                    _tell_gaps(answer, followed.partition.log, found)
+                    _tell_gaps(answer, followed.partition, found)
         return response
 
     def _error(self, followed: Followed, error: BaseException) -> PartitionData:
@@ -388,20 +386,20 @@ class ReplicaSession:
 
 
 def _check_offset(partition: LedPartition, offset: int) -> None:
-    log = partition.log
-    if log.log_start_offset <= offset < log.local_log_start_offset and log.config.remote_storage_enable:
+    start, local_start = partition.log_start_offset, partition.local_log_start_offset
+    if start <= offset < local_start and partition.config.remote_storage_enable:
         raise OffsetArchived(
-            f"offset {offset} is in the bucket, the local log starts at {log.local_log_start_offset}",
+            f"offset {offset} is in the bucket, the local log starts at {local_start}",
             where=str(partition.tp),
         )
-    if not log.local_log_start_offset <= offset <= log.log_end_offset:
+    if not local_start <= offset <= partition.log_end_offset:
         raise OffsetOutOfRange(f"offset {offset} is not there", where=str(partition.tp))
 
 
-def _tell_gaps(answer: PartitionData, log: PartitionLog, found: FileSlice) -> None:
+def _tell_gaps(answer: PartitionData, partition: LedPartition, found: FileSlice) -> None:
     """Where offsets may be missing. Everywhere else a follower takes a gap for damage. What was compacted is in the
     place of Kafka's snapshot, which stands for records too."""
-    end = log.gaps_below(found)
+    end = partition.gaps_below(found)
     if end:
         answer.snapshot_id = SnapshotId(end)
 
@@ -411,7 +409,7 @@ def _state(partition: LedPartition, index: int) -> PartitionData:
         partition_index=index,
         high_watermark=partition.high_watermark,
         last_stable_offset=partition.last_stable_offset,
-        log_start_offset=partition.log.log_start_offset,
+        log_start_offset=partition.log_start_offset,
         aborted_transactions=None,
         records=b"",
     )

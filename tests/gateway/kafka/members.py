@@ -72,7 +72,8 @@ class Member:
         return found
 
     def log(self, index: int = 0, topic: str = "t") -> Any:
-        return self.table.find_log(topic, index)
+        found = self.table.find_local(topic, index)
+        return None if found is None else found.log
 
     def append(self, *values: bytes, index: int = 0, acks: int = -1) -> int:
         """The end offset of one batch."""

@@ -289,4 +289,4 @@ async def test_a_follower_that_goes_away_leaves_nothing_behind(tmp_path):
             again = Follower(follower.cluster, wire, follower.topic_id)
             (answer,) = await again.fetch(at(0))
             assert offsets(answer) == [0]
-        assert len(follower.leader.partition()._followers) == 1
+        assert len(follower.leader.partition()._append_listeners) == 1

@@ -8,10 +8,10 @@ from aiohttp import web
 from gateway.delivery.dead_letters import DeadLetters
 from gateway.http.body import BodyReader
 from gateway.http.budget import Budget
-from gateway.http.cluster_view import ClusterView
-from gateway.http.exposition import Scrape
-from gateway.http.metrics import HttpMetrics
-from gateway.http.peers import Peers
+from gateway.http.metrics.exposition import Scrape
+from gateway.http.metrics.requests import HttpMetrics
+from gateway.http.peers.cluster_view import ClusterView
+from gateway.http.peers.peers import Peers
 from gateway.http.producer import Producer
 from gateway.http.settings import HttpSettings
 from gateway.http.sites import Sites

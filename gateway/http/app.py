@@ -9,20 +9,10 @@ import orjson
 import structlog
 from aiohttp import web
 
-from gateway.http import (
-    archive_routes,
-    cluster_routes,
-    dead_letter_routes,
-    group_routes,
-    read_routes,
-    service_routes,
-    topic_routes,
-    write_routes,
-)
 from gateway.http.api import Api
 from gateway.http.openapi import render
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, RawBody
-from gateway.http.peers import FORWARDED
+from gateway.http.peers.peers import FORWARDED
 from gateway.http.problems import (
     BAD_EXPECTATION,
     BODY_TOO_LARGE,
@@ -35,6 +25,7 @@ from gateway.http.problems import (
     kind_of,
     respond,
 )
+from gateway.http.routes import archive, cluster, dead_letters, groups, reading, service, topics, writing
 from gateway.http.sending import send_large
 from gateway.http.settings import HttpSettings
 from gateway.kafka.server import KafkaServer
@@ -45,14 +36,14 @@ if TYPE_CHECKING:
     from gateway.http.server import Connection
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    *write_routes.OPERATIONS,
-    *read_routes.OPERATIONS,
-    *topic_routes.OPERATIONS,
-    *group_routes.OPERATIONS,
-    *dead_letter_routes.OPERATIONS,
-    *archive_routes.OPERATIONS,
-    *cluster_routes.OPERATIONS,
-    *service_routes.OPERATIONS,
+    *writing.OPERATIONS,
+    *reading.OPERATIONS,
+    *topics.OPERATIONS,
+    *groups.OPERATIONS,
+    *dead_letters.OPERATIONS,
+    *archive.OPERATIONS,
+    *cluster.OPERATIONS,
+    *service.OPERATIONS,
 )
 
 SERVICE_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from gateway.http.forwarding import Place, relay
 from gateway.http.parameters import Parameter, read_parameters
+from gateway.http.peers.forwarding import Place, relay
 from gateway.http.problems import BAD_DOCUMENT, BAD_JSON, WRONG_MEDIA_TYPE, Problem
 from gateway.off_loop import off_loop
 from gateway.principal import Principal

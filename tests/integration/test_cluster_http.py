@@ -17,8 +17,8 @@ import pytest_asyncio
 import uvloop
 from aiohttp import web
 
-from gateway.http import peers
-from gateway.http.peers import FORWARDED
+from gateway.http.peers import peers
+from gateway.http.peers.peers import FORWARDED
 from gateway.http.settings import HttpSettings
 from hot_tier.cluster import model
 from hot_tier.cluster.endpoints import simple_endpoints

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.coordinators.settings import GroupSettings
 from gateway.http.app import OPERATIONS
-from gateway.http.peers import FORWARDED
+from gateway.http.peers.peers import FORWARDED
 from gateway.http.settings import HttpSettings
 from gateway.kafka.errors import ErrorCode
 from gateway.kafka.protocol.messages.describe_cluster import DescribeClusterRequest

@@ -243,7 +243,7 @@ def _node_verification(server: str, topics: Sequence[str]) -> Iterator[dict[str,
 
 async def _bucket_verification(settings: "Settings", topics: Sequence[str]) -> AsyncIterator[dict[str, Any]]:
     from cold_tier.checking.verify import verify as verify_bucket
-    from gateway.http.archive_routes import verification_lines
+    from gateway.http.routes.archive import verification_lines
 
     async with opened(settings) as store:
         events = verify_bucket(store, await find_archived(store, topics), all_topics=not topics)

@@ -15,7 +15,7 @@ import pytest
 from gateway import record_stream
 from gateway.fetch.reader import Isolation
 from gateway.http.problems import Problem
-from gateway.http.read_routes import choose_media
+from gateway.http.routes.reading import choose_media
 from hot_tier.errors import CorruptLog
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.record.batch import iter_headers, read_header

@@ -5,11 +5,11 @@ from typing import Final
 from aiohttp import web
 
 from gateway.delivery.dead_letters import DeadLetter
-from gateway.http.cluster_view import Bounds
-from gateway.http.forwarding import at_leader_in_body
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, json_response
 from gateway.http.parameters import GROUP
-from gateway.http.read_routes import out_of_range
+from gateway.http.peers.cluster_view import Bounds
+from gateway.http.peers.forwarding import at_leader_in_body
+from gateway.http.routes.reading import out_of_range
 from gateway.http.schemas import (
     DeadLetterCount,
     DeadLettered,

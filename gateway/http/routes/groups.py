@@ -12,12 +12,12 @@ from aiohttp import web
 from gateway.coordinators.errors import CoordinatorLoading
 from gateway.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE, assigned_partitions
 from gateway.coordinators.offsets_topic.values import CommittedOffset, lag_of
-from gateway.http.cluster_view import Bounds, Refusal
-from gateway.http.forwarding import at_coordinator, at_new_coordinator
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, json_response
 from gateway.http.parameters import GROUP, TOPIC_NAME_SCHEMA, Parameter, topic_name
+from gateway.http.peers.cluster_view import Bounds, Refusal
+from gateway.http.peers.forwarding import at_coordinator, at_new_coordinator
 from gateway.http.problems import MOVED_ON, Problem
-from gateway.http.read_routes import out_of_range
+from gateway.http.routes.reading import out_of_range
 from gateway.http.schemas import (
     AssignedTopic,
     Committed,

@@ -24,7 +24,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from gateway.coordinators.offsets_topic.values import lag_of
-from gateway.http import archive_exposition, replication_exposition
+from gateway.http.metrics import archive_exposition, replication_exposition
 from hot_tier.errors import TierlogError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from aiohttp import web
 
-from gateway.http import exposition
+from gateway.http.metrics import exposition
 from gateway.http.operation import JSON, Answer, Call, Operation, json_response
 from gateway.http.problems import NOT_READY, STOPPING, Problem
 from gateway.http.schemas import Broker, Cluster, Health, Readiness

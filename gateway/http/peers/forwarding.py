@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 from aiohttp import web
 
-from gateway.http.peers import SAFE_METHODS, lost
+from gateway.http.peers.peers import SAFE_METHODS, lost
 from gateway.http.problems import STOPPING, Problem
 from hot_tier.cluster.model import BrokerInfo
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from gateway.http.message_codec import new_message
-from gateway.http.peers import Peers
+from gateway.http.peers.peers import Peers
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.errors import NotEnoughReplicas, NotLeader
 from hot_tier.ids import Offset, TopicPartition

@@ -36,9 +36,9 @@ from gateway.http.archive_schemas import (
     SummaryLine,
     TopicArchive,
 )
-from gateway.http.forwarding import at_controller, at_leader
 from gateway.http.operation import JSON, NDJSON, Answer, Call, Document, Operation, json_response
 from gateway.http.parameters import INT32_MAX, INT64_MAX, PARTITION, TOPIC, Parameter, integer_schema, whole_number
+from gateway.http.peers.forwarding import at_controller, at_leader
 from gateway.http.problems import NO_ARCHIVE, Problem, as_problem, document
 from gateway.http.schemas import Reply
 from hot_tier.cluster.model import BrokerInfo, Topic

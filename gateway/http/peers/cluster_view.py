@@ -14,9 +14,9 @@ import orjson
 
 from gateway.coordinators.errors import NotCoordinator
 from gateway.fetch.reader import Isolation
-from gateway.http.peers import Peers
+from gateway.http.peers.peers import Peers
+from gateway.http.peers.remote_partition import RemotePartition
 from gateway.http.problems import Problem
-from gateway.http.remote_partition import RemotePartition
 from gateway.node import Node
 from hot_tier.cluster.model import BrokerInfo, Topic
 from hot_tier.errors import NotLeader, TierlogError

@@ -12,16 +12,16 @@ import orjson
 from aiohttp import web
 
 from gateway.http.api import Api
-from gateway.http.batch_forwarding import forward_batch
 from gateway.http.budget import Lease
-from gateway.http.forwarding import relay
 from gateway.http.message_batch import Batch, let_go
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, RawBody
 from gateway.http.parameters import CLIENT_ID, INT32_MAX, TOPIC, Parameter, integer_schema, whole_number
 from gateway.http.partitioner import partition_for_key
+from gateway.http.peers.batch_forwarding import forward_batch
+from gateway.http.peers.forwarding import relay
+from gateway.http.peers.remote_partition import RemotePartition
 from gateway.http.problems import Problem, as_problem, document
 from gateway.http.producer import Run, Stored
-from gateway.http.remote_partition import RemotePartition
 from gateway.http.schemas import BatchResults, NewMessages
 from gateway.http.schemas import Stored as StoredDocument
 from gateway.off_loop import off_loop

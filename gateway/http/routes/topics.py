@@ -5,9 +5,9 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.http.cluster_view import Bounds, Refusal
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, json_response
 from gateway.http.parameters import TOPIC
+from gateway.http.peers.cluster_view import Bounds, Refusal
 from gateway.http.schemas import (
     NewTopic,
     PartitionDescription,

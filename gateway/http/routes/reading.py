@@ -24,8 +24,6 @@ from gateway.delivery.dead_letters import Delivery
 from gateway.fetch.reader import Isolation
 from gateway.http.api import Api
 from gateway.http.budget import Lease
-from gateway.http.cluster_view import Bounds
-from gateway.http.forwarding import at_leader
 from gateway.http.message_codec import ArrowWriter, LineWriter, content_bytes, json_line, message, value_line
 from gateway.http.operation import ARROW_STREAM, JSON, NDJSON, RECORD_BYTES, TEXT, Answer, Call, Operation
 from gateway.http.parameters import (
@@ -42,6 +40,8 @@ from gateway.http.parameters import (
     parse_time,
     whole_number,
 )
+from gateway.http.peers.cluster_view import Bounds
+from gateway.http.peers.forwarding import at_leader
 from gateway.http.problems import NOT_ACCEPTABLE, Problem, kind_of
 from gateway.http.schemas import Messages
 from gateway.http.sending import pieces

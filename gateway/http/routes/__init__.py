@@ -1,0 +1,1 @@
+"""The operations of the HTTP API, by what they are about."""

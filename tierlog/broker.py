@@ -57,9 +57,9 @@ from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.open import metadata_store
 from hot_tier.cluster.producer_ids import ProducerIds
 from hot_tier.cluster.quotas import QuotaAdmin
+from hot_tier.cluster.restart_isr import disown
 from hot_tier.cluster.standalone import check_knows, take_over, topics_on_disk
 from hot_tier.cluster.store import MetadataStore
-from hot_tier.cluster.vouching import disown
 from hot_tier.errors import SettingsError
 from hot_tier.ids import NodeId
 from hot_tier.log.manager import LogManager
@@ -70,7 +70,7 @@ from hot_tier.replication.table import PartitionTable
 from offloader.control import Control
 from offloader.follower_archive import ArchivedStart
 from offloader.offloader import Offloader
-from tierlog.claims import address, lock_directory
+from tierlog.exclusive import address, lock_directory
 from tierlog.interpreter import collect_garbage, freeze, prepare
 from tierlog.listeners import bind_listeners
 from tierlog.memory import keep_freed_memory

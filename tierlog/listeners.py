@@ -21,7 +21,7 @@ from hot_tier.cluster.endpoints import (
     Endpoints,
 )
 from hot_tier.errors import SettingsError
-from tierlog.claims import bind, reachable
+from tierlog.exclusive import bind, reachable
 from tierlog.settings import LISTENER, Settings, parse_address
 
 USUAL: Final[Mapping[str, frozenset[str]]] = {KAFKA: KAFKA_PROTOCOLS, HTTP: HTTP_PROTOCOLS}

@@ -7,9 +7,9 @@ image       all of it in memory, kept by a watch; what request handlers read
 admin       makes, changes and deletes topics        placement, configs   its decisions
 standalone  what a node without peers writes when it starts
 membership  a broker of a cluster comes, stays and goes                   directory, probe   what it looks at
-vouching    what a broker that starts gives up before it is counted again
+restart_isr   what a broker that starts gives up before it is counted again
 controller  the one broker that decides for all      elections            its decisions
 moves       what people ask for: reassignments, decommission, rebalance   rebalance   its plans
-swaps       many partition states changed at once
+partition_writes   many partition states changed at once
 producer_ids, quotas   ids in blocks; limits per client
 """

@@ -22,10 +22,10 @@ from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.membership import Membership
 from hot_tier.cluster.model import CONTROLLER_KEY, NO_NODE, PartitionState, Topic
 from hot_tier.cluster.moves import PartitionMoves
+from hot_tier.cluster.partition_writes import Swap, swap_states
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.standalone import REMEMBER_DELETED_MS
 from hot_tier.cluster.store import ABSENT, Compare, Delete, MetadataStore, Put, Revision
-from hot_tier.cluster.swaps import Swap, swap_states
 from hot_tier.errors import TierlogError
 from hot_tier.ids import NodeId, PartitionId, TopicId, TopicPartition
 from hot_tier.log.config import TopicConfig, parse_topic_config

@@ -1,7 +1,7 @@
 """This broker as a member of its cluster: how it comes, stays and goes.
 
     prepare      before its logs are opened: the registration of its last process is gone, and it gives up what it can
-                 no longer vouch for (`hot_tier.cluster.vouching`)
+                 no longer vouch for (`hot_tier.cluster.restart_isr`)
     register     once it can serve: `brokers/<node>` under a lease; from now on others count it as alive
     keep alive   the lease is renewed; if it is lost all the same (a long pause, etcd restored) it registers anew
     leave        its leaderships go to others, then its registration goes
@@ -22,17 +22,17 @@ from typing import Final
 
 import structlog
 
-from hot_tier.cluster import model, vouching
+from hot_tier.cluster import model, restart_isr
 from hot_tier.cluster.directory import new_identity
 from hot_tier.cluster.elections import resign
 from hot_tier.cluster.endpoints import KAFKA_PROTOCOLS
 from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.model import NO_LEASE, BrokerInfo, Identity, NodeRecord
+from hot_tier.cluster.partition_writes import Swap, newest, swap_states
 from hot_tier.cluster.probe import Answer, is_refused, knock
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.standalone import name_cluster
 from hot_tier.cluster.store import ABSENT, Compare, LeaseId, MetadataStore, Put, Revision
-from hot_tier.cluster.swaps import Swap, newest, swap_states
 from hot_tier.errors import MetadataUnavailable, NodeIdTaken, TierlogError
 from hot_tier.ids import NodeId, PartitionId
 from hot_tier.log.config import TopicConfig
@@ -103,7 +103,7 @@ class Membership:
         record = None if found is None else found[0]
         trusted = record is not None and self.identity.is_same_or_later(record.identity)
         same_boot = record is not None and record.boot_id == self._boot_id != ""
-        await vouching.give_up(
+        await restart_isr.give_up(
             self._store,
             self.info.id,
             same_directory=trusted,

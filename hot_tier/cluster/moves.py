@@ -12,10 +12,10 @@ from typing import Final
 from hot_tier.cluster import elections, model
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo, PartitionState
+from hot_tier.cluster.partition_writes import Swap, newest, swap_states
 from hot_tier.cluster.placement import check_assignment
 from hot_tier.cluster.rebalance import Plan, plan_leaving, plan_rebalance, plan_widening
 from hot_tier.cluster.store import Compare, KeyValue, MetadataStore, Put, Revision
-from hot_tier.cluster.swaps import Swap, newest, swap_states
 from hot_tier.errors import (
     ElectionNotNeeded,
     MetadataConflict,

@@ -10,7 +10,7 @@ import structlog
 
 from hot_tier.errors import DiskFull
 from hot_tier.log import names
-from hot_tier.log.doubts import Doubts
+from hot_tier.log.damaged_logs import Doubts
 from hot_tier.log.files import FilePool
 from hot_tier.log.recovery_points import RecoveryPoints
 from hot_tier.log.settings import LogSettings

@@ -16,7 +16,7 @@ Damage is reported, and served as CorruptLog; new batches then go to a new segme
 synced. Everything kept is synced before it is served: a batch that only the page cache holds is not yet durable.
 
 `look` leaves everything that shows what is missing as it was; `repair` puts the log in order. In between what was found
-is written down (`doubts`): killed while it repairs, a process leaves logs in which nothing seems to be missing.
+is written down (`damaged_logs`): killed while it repairs, a process leaves logs in which nothing seems to be missing.
 
 This code runs in threads, before the log is served.
 """

@@ -24,8 +24,8 @@ import structlog
 from hot_tier.cluster import model
 from hot_tier.cluster.elections import resign
 from hot_tier.cluster.image import ClusterImage, ImageChange
+from hot_tier.cluster.partition_writes import Swap, swap_states
 from hot_tier.cluster.store import Compare, LeaseId, MetadataStore, Revision
-from hot_tier.cluster.swaps import Swap, swap_states
 from hot_tier.errors import TierlogError
 from hot_tier.ids import NodeId
 from hot_tier.replication.leadership import Leadership, Silence

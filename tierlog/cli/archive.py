@@ -376,7 +376,7 @@ def _say_restored(topic: dict[str, Any]) -> None:
 
 async def _restore(settings: "Settings", names: Sequence[str], config: dict[str, str]) -> list[dict[str, Any]]:
     from gateway.http.archive_schemas import RestoredTopicDocument
-    from tierlog.claims import keep_files_private
+    from tierlog.exclusive import keep_files_private
     from tierlog.restore import restore_offline
 
     keep_files_private()

@@ -39,8 +39,8 @@ def up(
     ] = None,
     json: Json = False,
 ) -> None:
-    from tierlog.claims import keep_files_private
     from tierlog.cluster_process import LocalCluster
+    from tierlog.exclusive import keep_files_private
 
     if not data_dir.strip():
         raise SettingsError("data_dir cannot be empty", where="--data-dir", hint="name a directory, or leave it out")

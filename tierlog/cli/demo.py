@@ -37,8 +37,8 @@ def demo(
     ] = False,
     json: Json = False,
 ) -> None:
-    from tierlog.claims import keep_files_private
     from tierlog.demo.report import Report
+    from tierlog.exclusive import keep_files_private
 
     keep_files_private()
     if cluster:

@@ -77,7 +77,7 @@ def serve(
     flags += [Given(key, value, f"--set {key}") for key, value in map(_assignment, set_ or ())]
     settings = load_settings(config=config, environment=os.environ, flags=flags)
 
-    from tierlog.claims import keep_files_private
+    from tierlog.exclusive import keep_files_private
     from tierlog.kernel_cache import keep_kernels
     from tierlog.logging import configure_logging
 

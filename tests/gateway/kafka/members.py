@@ -26,10 +26,10 @@ from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo, PartitionState, Topic
 from hot_tier.cluster.producer_ids import ProducerIds
 from hot_tier.cluster.quotas import QuotaAdmin
+from hot_tier.cluster.restart_isr import disown
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.store import Compare, Delete, Put
-from hot_tier.cluster.vouching import disown
 from hot_tier.ids import LeaderEpoch, NodeId, PartitionId, TopicPartition
 from hot_tier.log.manager import LogManager
 from hot_tier.log.settings import LogSettings

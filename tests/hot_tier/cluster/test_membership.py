@@ -10,9 +10,9 @@ import pytest
 from hot_tier.cluster import model
 from hot_tier.cluster.model import NO_NODE
 from hot_tier.cluster.probe import Answer
+from hot_tier.cluster.restart_isr import disown
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.store import Compare, Delete, Put, Revision
-from hot_tier.cluster.vouching import disown
 from hot_tier.errors import DataLost, NodeIdTaken
 from hot_tier.ids import NodeId
 from hot_tier.log.config import TopicConfig

@@ -9,7 +9,7 @@ import pytest
 
 from hot_tier.errors import CorruptLog
 from hot_tier.log.config import TopicConfig
-from hot_tier.log.doubts import Doubts
+from hot_tier.log.damaged_logs import Doubts
 from hot_tier.log.manager import LogManager
 from hot_tier.log.settings import LogSettings
 from tests.hot_tier.log.support import NOW, TOPIC_ID, Kill, Killed, append, batch

@@ -5,8 +5,8 @@ set: that needs its registration.
 
 - `give_up`, before its logs are opened, by what the stop was like and whether the data directory is the one it had.
   Where it alone held the committed records of a partition, and they are not here, nothing is changed: DataLost.
-- `disown`, once recovery has looked at the logs, for those that were damaged or cut (`hot_tier.log.doubts`). A damaged
-  one is copied anew when its leader answers, and kept until then.
+- `disown`, once recovery has looked at the logs, for those that were damaged or cut (`hot_tier.log.damaged_logs`).
+  A damaged one is copied anew when its leader answers, and kept until then.
 """
 
 from collections.abc import Collection
@@ -15,8 +15,8 @@ from hot_tier.cluster import model
 from hot_tier.cluster.elections import Kept, elect, restart
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import PartitionState
+from hot_tier.cluster.partition_writes import Swap, newest, swap_states
 from hot_tier.cluster.store import KeyValue, MetadataStore
-from hot_tier.cluster.swaps import Swap, newest, swap_states
 from hot_tier.errors import DataLost
 from hot_tier.ids import NodeId, PartitionId, TopicId, TopicPartition
 from hot_tier.log.config import TopicConfig, parse_topic_config

@@ -86,6 +86,7 @@ class EtcdClient:
         deadline = loop.time() + OPERATION_S
         data = orjson.dumps(body)
         attempts = 0
+        reason: Exception | None = None
         while True:
             self._check_open()
             endpoint = self.endpoint
@@ -101,14 +102,16 @@ class EtcdClient:
                     f"no answer to a write: {failure}", where=endpoint, hint="it may or may not have happened"
                 ) from failure
             attempts += 1
+            if reason is None or loop.time() < deadline:
+                reason = failure  # The deadline may have cut the last attempt short, which says nothing.
             if attempts % len(self.endpoints) == 0:
                 await asyncio.sleep(PAUSE_S)
             if loop.time() >= deadline:
                 raise MetadataUnavailable(
-                    f"no endpoint of etcd answers: {failure}",
+                    f"no endpoint of etcd answers: {reason}",
                     where=",".join(self.endpoints),
                     hint="is etcd running and reachable? See cluster.metadata",
-                ) from failure
+                ) from reason
 
     async def revision(self, endpoint: str, key: str) -> Revision:
         """The store's revision by this endpoint, which needs a majority's word to say it."""

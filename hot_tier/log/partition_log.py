@@ -107,10 +107,10 @@ class PartitionLog(StoredLog):
                     f"the log is in {self.epochs.latest}",
                     where=str(self.tp),
                 )
-            if header.base_offset > self.log_end_offset:
-                self._note_gaps(gaps_below)
             span = header.last_offset - self.log_end_offset
             segment = self._writable(header.size, span, now_ms, first_offset=header.base_offset)
+            if header.base_offset > self.log_end_offset:
+                self._note_gaps(gaps_below)
             batch = batches[position : position + header.size]
             if header.leader_epoch > self.epochs.latest or self._epochs_ahead:
                 self._announce_epoch(header.leader_epoch, header.base_offset)

@@ -44,8 +44,13 @@ async def check(node: Archived, model: Model, paths: list[Path]) -> bool:
     [archive] = node.offloader
     end = archive.writer.current.end_offset
     cold = ColdReader(node.store, ColdReadSettings())
+
+    async def fetch(at: int) -> bytes:
+        read = await cold.read(archive.manifest, at, 1 << 16)
+        return b"" if read is None else read.data
+
     try:
-        await model.check(lambda at: cold.read(archive.manifest, at, 1 << 16), end, starts=[0], whole=True)
+        await model.check(fetch, end, starts=[0], whole=True)
     finally:
         await cold.close()
     events = [event async for event in verify(node.store, await find_topics(node.store))]

@@ -22,7 +22,7 @@ async def test_records_are_copied_and_requests_passed_on_between_listeners_for_p
         stored = await other.post("/api/v1/topics/t/messages?partition=0", data=b"v")
         assert stored.status == 200, stored
         assert other.api.peers.forwarded == 1
-        logs = [member.broker.node.partitions.find_log("t", 0) for member in cluster]
+        logs = [member.broker.node.partitions.find_local("t", 0) for member in cluster]
         await until(lambda: all(log is not None and log.log_end_offset == 1 for log in logs))
         read = await other.get("/api/v1/topics/t/partitions/0/messages?offset=0")
         assert (read.status, len(read.json["messages"])) == (200, 1)

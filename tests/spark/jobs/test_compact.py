@@ -4,7 +4,6 @@ import asyncio
 import json
 from pathlib import Path
 
-import orjson
 import pytest
 from pyspark.sql import SparkSession
 
@@ -13,6 +12,7 @@ from cold_tier.manifest.model import Snapshot
 from cold_tier.manifest.reader import load_newest
 from cold_tier.objects.open import StoreSettings, open_store
 from cold_tier.pins import held
+from cold_tier.sealed_json import read_sealed, write_sealed
 from spark.jobs.audit import audit
 from spark.jobs.compact import compact, main
 from spark.source import tierlog_read
@@ -51,10 +51,11 @@ def segments(bucket: str | Path, topic: str, partition: int) -> int:
 def make_compacted(bucket: Path, **config: str) -> None:
     """The topic's description says that it is compacted by key."""
     [described] = sorted((bucket / "_tierlog").glob(f"{TOPIC}.*/topic/*.json"))[:1]
-    document = orjson.loads(described.read_bytes())
+    document = read_sealed(described.read_bytes())
+    del document["crc32c"]
     named = {name.replace("_", "."): value for name, value in config.items()}
     document["config"] |= {"cleanup.policy": "compact", **named}
-    described.write_bytes(orjson.dumps(document))
+    described.write_bytes(write_sealed(document))
 
 
 def test_through_the_leader_while_others_read(spark: SparkSession, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ MAX_LONG: Final = 2**63 - 1
 
 
 class ConfigType(IntEnum):
-    """How a value reads; the numbers are those of Kafka's DescribeConfigs."""
+    """The type of a value. The numbers are those of Kafka's DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -34,7 +34,7 @@ class ConfigType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One way to read and show a setting; `parse` raises ValueError, `allowed` says what would pass."""
+    """Reads and shows one kind of setting. `parse` raises ValueError; `allowed` says which values pass."""
 
     type: ConfigType
     allowed: str
@@ -44,7 +44,7 @@ class Kind:
     high: int | None = None
     choices: tuple[str, ...] = ()
     member: str = ""
-    """Bounds, words and the form of a list's members as data, for descriptions that a machine reads."""
+    """Bounds, words and the form of a text or of a list's members as data, for descriptions that a machine reads."""
 
 
 def whole(type_: ConfigType, low: int, high: int) -> Kind:
@@ -90,6 +90,18 @@ def one_of(*choices: str) -> Kind:
         return value
 
     return Kind(ConfigType.STRING, "one of " + ", ".join(choices), parse, choices=choices)
+
+
+def _key_name() -> Kind:
+    member = r"|[A-Za-z0-9][A-Za-z0-9._-]{0,99}|aws-kms:[A-Za-z0-9:/_-]{1,2000}"
+
+    def parse(text: str) -> str:
+        value = text.strip()
+        if not re.fullmatch(member, value):
+            raise ValueError(text)
+        return value
+
+    return Kind(ConfigType.STRING, "the name of a key, aws-kms: and a key of AWS KMS, or empty", parse, member=member)
 
 
 def _list(allowed: str, member: str) -> Kind:
@@ -262,6 +274,13 @@ class TopicConfig:
     flush_ms: int = _setting("flush.ms", _long(0), MAX_LONG, "With flush=os, sync records that waited this long.")
     remote_storage_enable: bool = _setting(
         "remote.storage.enable", boolean(), False, "Whether sealed segments are archived to the bucket."
+    )
+    archive_encryption_key: str = _setting(
+        "archive.encryption.key",
+        _key_name(),
+        "",
+        "The key that encrypts keys, values and headers in the bucket: a name in the file `store.keys_file`, or "
+        "`aws-kms:` and a key of AWS KMS; empty: they are not encrypted.",
     )
     compression_gzip_level: int = _setting(
         "compression.gzip.level",

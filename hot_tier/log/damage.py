@@ -4,11 +4,11 @@ A damaged batch is never served and never stepped over: it ends the bytes before
 """
 
 from bisect import bisect_left, insort
-from time import monotonic
 from typing import Final
 
 import structlog
 
+from hot_tier.clock import steady_s
 from hot_tier.errors import CorruptLog
 from hot_tier.log.files import Signature, read_at, signature
 from hot_tier.log.scan import WRONG_HEADER, crc_is_right
@@ -42,34 +42,35 @@ class Damage:
         self.mark(0, what)
 
     def report(self, position: int, what: str) -> None:
-        """Says it, and goes on serving the file."""
+        """Reports damage. The rest of the file is still served."""
         self.what = self.what or f"byte {position}: {what}"
-        self._seen = monotonic(), signature(self._path)
+        self._seen = steady_s(), signature(self._path)
         _log.error("log damaged", file=self._path, position=position, what=what)
 
     def blame(self, fd: int, before: int, position: int, what: str = WRONG_HEADER) -> CorruptLog:
-        """There is no batch at `position`: it is damaged, or the length of the one before it is."""
+        """Marks damage where there is no batch at `position`: this batch is damaged, or the length of the one before
+        it."""
         if before >= 0 and not crc_is_right(read_at(fd, before, position - before)):
             position, what = before, "its length is wrong"
         self.mark(position, what)
         return self.error(position)
 
     def next_from(self, position: int, size: int) -> int:
-        """Returns where the first damaged batch at or after `position` starts, `size` if none is known."""
+        """Returns where the first damaged batch at or after `position` starts, or `size` if none is known."""
         at = bisect_left(self.positions, position)
         return self.positions[at] if at < len(self.positions) else size
 
     def cut(self, position: int) -> None:
-        """The file ends at `position` now."""
+        """Forgets damage behind `position`, where the file ends now."""
         del self.positions[bisect_left(self.positions, position) :]
 
     def file_changed(self) -> bool:
-        """Whether the file is another one than when it was last looked at. Looks once a second at most."""
+        """Returns whether the file has changed since the last look. Looks at most once a second."""
         looked, seen = self._seen
-        if monotonic() - looked < _LOOK_AGAIN_SECONDS:
+        if steady_s() - looked < _LOOK_AGAIN_SECONDS:
             return False
         now = signature(self._path)
-        self._seen = monotonic(), now
+        self._seen = steady_s(), now
         return now != seen
 
     def error(self, position: int) -> CorruptLog:

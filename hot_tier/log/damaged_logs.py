@@ -1,8 +1,8 @@
-"""Logs that miss something: what recovery found, on the disk before recovery changes anything.
+"""Logs that miss something. What recovery finds is on the disk before recovery changes anything.
 
-Recovery puts logs in order, so the next one finds nothing by itself: a start that is cut off before the cluster knows
-would leave a broker to be counted on for records that it no longer has. So the order is: look, write down, repair. What
-is written down stays until nobody counts on the log and it was begun anew, or until it is all that there is.
+Recovery puts logs in order, so the next recovery finds nothing. If a start ended before the cluster knew of the loss,
+the cluster would count on this broker for records that it no longer has. So the order is: look, write down, repair. An
+entry stays until nobody counts on the log and it was begun anew, or until no other copy exists.
 """
 
 import os
@@ -41,7 +41,7 @@ class Doubts:
             self._kinds[kind].add((UUID(topic_id), int(partition)))
 
     def note(self, *, cut: Collection[Key], damaged: Collection[Key], emptied: Collection[Key]) -> None:
-        """On the disk when this returns."""
+        """Writes it down. It is on the disk when this returns."""
         if cut or damaged or emptied:
             self.cut.update(cut)
             self.damaged.update(damaged)

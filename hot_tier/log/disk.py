@@ -31,6 +31,7 @@ class Disk:
         self.doubts = Doubts(self.data_dir)
         self.full = False
         self.free_bytes = 0
+        self.size_bytes = 0
         self._doomed: list[tuple[int, str]] = []
         self.look_at_room()
 
@@ -41,6 +42,7 @@ class Disk:
     def look_at_room(self) -> None:
         status = os.statvfs(self.data_dir)
         self.free_bytes = status.f_bavail * status.f_frsize
+        self.size_bytes = status.f_blocks * status.f_frsize
         full = self.free_bytes < self.settings.min_free_bytes
         if full != self.full:
             self.full = full
@@ -55,7 +57,7 @@ class Disk:
             )
 
     def remove_later(self, path: str, due_ms: int) -> None:
-        """The file or directory goes at the first `take_doomed` after `due_ms`."""
+        """Has the file or directory removed at the first `take_doomed` after `due_ms`."""
         heappush(self._doomed, (due_ms, path))
 
     def take_doomed(self, now_ms: int) -> list[str]:

@@ -42,7 +42,7 @@ class LeaderEpochs:
         return history
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """A batch of `epoch` is written at `start_offset`; True if that starts a new epoch."""
+        """Notes a batch of `epoch` at `start_offset`. Returns whether it starts a new epoch."""
         if self._epochs and epoch <= self._epochs[-1]:
             return False
         self._history = None
@@ -55,9 +55,9 @@ class LeaderEpochs:
         return True
 
     def end_of(self, epoch: int, log_end_offset: Offset) -> tuple[LeaderEpoch, Offset]:
-        """The greatest epoch at or below `epoch`, and where it ends; (-1, -1) if `epoch` is yet unknown here.
+        """Returns the greatest epoch at or below `epoch`, and where it ends; (-1, -1) if `epoch` is not known here yet.
 
-        Below the first epoch the answer is `epoch` itself, ending where the log's history begins.
+        Below the first epoch it returns `epoch` itself, which ends where the log's history begins.
         """
         if not self._epochs or epoch > self._epochs[-1]:
             return NO_EPOCH, Offset(-1)

@@ -5,7 +5,7 @@ descriptor beyond the current step of the event loop (a thread that reads or syn
 closed when its last pin goes, so a descriptor number is never reused under a reader. The pool is touched by the
 loop's thread only.
 
-Syncing goes through `sync_data` and `sync_directory`: the power-loss tests stand in their place.
+All syncing goes through `sync_data` and `sync_directory`, which the power-loss tests replace.
 """
 
 import errno
@@ -41,7 +41,7 @@ def sync_file(path: str) -> None:
 
 
 def check_in_place(path: str, fd: int) -> None:
-    """OSError unless `path` leads to the open file."""
+    """Raises OSError unless `path` leads to the open file."""
     there, ours = os.stat(path), os.fstat(fd)
     if (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
         raise OSError(errno.ESTALE, "another file is in the place of the one that is written", path)
@@ -77,7 +77,7 @@ Signature = tuple[int, ...]
 
 
 def signature(path: str) -> Signature:
-    """What a file looks like from outside: it changes when the file is written or replaced. Empty if it is missing."""
+    """Returns a value that changes when the file is written or replaced. It is empty if the file is missing."""
     try:
         found = os.stat(path)
     except OSError:
@@ -86,14 +86,14 @@ def signature(path: str) -> Signature:
 
 
 def write_at(fd: int, data: memoryview, position: int) -> None:
-    """Writes all of `data`, also where the kernel takes it in parts."""
+    """Writes all of `data`, also if the kernel takes it in parts."""
     written = os.pwrite(fd, data, position)
     while written < len(data):
         written += os.pwrite(fd, data[written:], position + written)
 
 
 def read_at(fd: int, position: int, length: int) -> memoryview:
-    """Up to `length` bytes; fewer only at the end of the file. Waits for the disk."""
+    """Returns up to `length` bytes; fewer only at the end of the file. Waits for the disk."""
     buffer = _room(length)
     filled = os.preadv(fd, [buffer], position)
     while 0 < filled < length:
@@ -105,7 +105,7 @@ def read_at(fd: int, position: int, length: int) -> memoryview:
 
 
 def read_cached_at(fd: int, position: int, length: int) -> memoryview | None:
-    """Exactly `length` bytes if the page cache has them all, else None. Never waits, where the kernel can say."""
+    """Returns exactly `length` bytes if the page cache has them all, else None. Never waits if the kernel can say."""
     buffer = _room(length)
     try:
         filled = os.preadv(fd, [buffer], position, os.RWF_NOWAIT)
@@ -149,7 +149,7 @@ class OpenFile:
 
 
 class Owner(Protocol):
-    """What has a file in the pool; told when the file leaves it."""
+    """The owner of a file in the pool. It is told when the file leaves the pool."""
 
     def file_closed(self) -> None: ...
 

@@ -39,14 +39,14 @@ class FlushJob:
     error: Exception | None = None
 
     def run(self) -> None:
-        """Does it once, whoever comes first; whoever comes second waits until it is done."""
+        """Runs the job once. A second caller waits until it is done."""
         with self.lock:
             if self.done:
                 return
             try:
                 self._sync()
             except Exception as error:
-                # Whatever it was, nobody may believe that the sync happened.
+                # After any error nobody may believe that the sync happened.
                 self.error = error
             self.done = True
 

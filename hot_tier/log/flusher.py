@@ -2,7 +2,7 @@
 
 Each log has at most one sync under way. Whatever is written meanwhile waits for the next one, so the busier a log
 is, the more batches share a sync. A sync starts at the end of the loop's step in which it was asked for, so that
-all batches of that step are in it. Errors end in the log (`StoredLog.fail`); a sync is never tried again.
+all batches of that step are in it. Errors end in the log (`LogSync.fail`); a sync is never tried again.
 """
 
 import asyncio
@@ -11,20 +11,20 @@ import time
 from queue import SimpleQueue
 
 from hot_tier.log.flush_job import FlushJob
-from hot_tier.log.stored_log import StoredLog
+from hot_tier.log.log_sync import LogSync
 
 
 class Flusher:
     def __init__(self, threads: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[StoredLog, None] = {}
-        self._running: set[StoredLog] = set()
+        self._waiting: dict[LogSync, None] = {}
+        self._running: set[LogSync] = set()
         self._scheduled = False
         self.syncs = 0
         self.sync_seconds = 0.0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._queue: SimpleQueue[tuple[StoredLog, FlushJob] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[LogSync, FlushJob] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._work, name=f"log-flush-{number}", daemon=True)
             for number in range(max(1, threads))
@@ -32,8 +32,8 @@ class Flusher:
         for thread in self._threads:
             thread.start()
 
-    def request(self, log: StoredLog) -> None:
-        """Everything written to `log` until now will be synced soon."""
+    def request(self, log: LogSync) -> None:
+        """Asks for a sync of everything written to `log` until now."""
         if log in self._waiting:
             return
         self._waiting[log] = None
@@ -43,7 +43,7 @@ class Flusher:
             self._loop.call_soon(self._dispatch)
 
     async def drain(self) -> None:
-        """Waits until nothing waits and nothing runs."""
+        """Waits until no sync waits or runs."""
         await self._idle.wait()
 
     async def close(self) -> None:
@@ -61,7 +61,7 @@ class Flusher:
             if log in self._running:
                 continue
             del self._waiting[log]
-            job = log.prepare_flush()
+            job = log.prepare()
             if job is not None:
                 self._running.add(log)
                 self._queue.put((log, job))
@@ -75,9 +75,9 @@ class Flusher:
             job.run()
             self._loop.call_soon_threadsafe(self._settle, log, job, time.perf_counter() - began)
 
-    def _settle(self, log: StoredLog, job: FlushJob, seconds: float) -> None:
+    def _settle(self, log: LogSync, job: FlushJob, seconds: float) -> None:
         self.syncs += 1
         self.sync_seconds += seconds
         self._running.discard(log)
-        log.settle_flush(job)
+        log.settle(job)
         self._dispatch()

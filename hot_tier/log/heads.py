@@ -18,7 +18,7 @@ _MARK_BYTES: Final = 64 << 10
 
 
 class Heads(NamedTuple):
-    """How many batches the first `size` bytes are, and the digest over their heads."""
+    """The number of batches in the first `size` bytes, and the digest over their heads."""
 
     size: int
     batches: int
@@ -40,14 +40,40 @@ class Marks:
         return self.positions[-1]
 
     def around(self, position: int, end: int) -> tuple[int, int, int, int]:
-        """The marks around a stretch: position and digest before it, position and digest after it."""
+        """Returns the marks around a stretch: position and digest before it, position and digest after it."""
         first = bisect_right(self.positions, position) - 1
         last = bisect_left(self.positions, end)
         return self.positions[first], self.digests[first], self.positions[last], self.digests[last]
 
 
+class KnownHeads:
+    """What the heads in one segment's file must be, and whether they have been checked."""
+
+    __slots__ = ("marks", "unproven", "written")
+
+    def __init__(self) -> None:
+        self.unproven: Heads | None = None
+        """What another process wrote, while nobody has looked whether it is so."""
+        self.written = Heads(0, 0, 0)
+        """Where there are gaps: all that is written, in one value for threads."""
+        self.marks: Marks | None = None
+
+    def wrote_before(self, heads: Heads) -> None:
+        """Notes what the file held when another process left it."""
+        self.written = self.unproven = heads
+
+    def cut(self, heads: Heads) -> None:
+        """Notes that the file was cut to this."""
+        self.unproven = self.marks = None
+        self.written = heads
+
+    def is_unproven(self, position: int) -> bool:
+        return self.unproven is not None and position < self.unproven.size
+
+
 def extended(known: Marks | None, fd: int, base_offset: int, end: int, history: History) -> tuple[Marks, Walk]:
-    """The marks up to `end`. Whether they are true the walk tells: it must reach `end`, with the right digest."""
+    """Returns the marks up to `end`, and the walk. The marks are true only if the walk reached `end` with the right
+    digest."""
     marks = Marks(next_offset=base_offset)
     if known is not None:
         marks = Marks(known.positions[:], known.digests[:], known.next_offset, known.batches)
@@ -62,7 +88,7 @@ def extended(known: Marks | None, fd: int, base_offset: int, end: int, history: 
 
 
 def read_marked(fd: int, marks: Marks, position: int, length: int, base_offset: int) -> memoryview | None:
-    """The bytes there; None unless the heads around them are what they were when the marks were made."""
+    """Returns the bytes there, or None if the heads around them are not what they were when the marks were made."""
     start, before, end, after = marks.around(position, position + length)
     data = read_at(fd, start, end - start)
     rows = parse_all(data, base_offset)

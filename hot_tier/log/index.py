@@ -30,6 +30,7 @@ UNKNOWN: Final = -1
 _SEALED: Final = 1
 _DENSE: Final = 2
 _DAMAGED: Final = 4
+_ABORTS: Final = 8
 
 _INDEX_MAGIC: Final = b"TLOX"
 _INDEX_VERSION: Final = 2
@@ -37,7 +38,7 @@ _INDEX_FIELDS: Final = (
     "<"
     "4s"  # magic
     "H"  # version
-    "H"  # flags: 1 sealed, 2 dense, 4 damaged
+    "H"  # flags: 1 sealed, 2 dense, 4 damaged, 8 has an `.aborted` file
     "q"  # base offset
     "q"  # end offset
     "q"  # bytes of log
@@ -93,6 +94,8 @@ class Seal(NamedTuple):
     """CRC-32C of the heads of all batches (`scan.digest_of_heads`)."""
     damaged: bool = False
     """It was damaged when it was sealed."""
+    aborts: bool = False
+    """Markers of aborted transactions are in it; an `.aborted` file names them."""
 
     @property
     def contents(self) -> Contents:
@@ -112,7 +115,8 @@ class SparseIndex:
         self.unindexed_bytes = 0
 
     def note(self, offset: int, position: int, size: int, earlier_max_timestamp: int, interval: int) -> None:
-        """A batch was written: `earlier_max_timestamp` is the greatest timestamp of the segment before it."""
+        """Notes a batch that was written. `earlier_max_timestamp` is the greatest timestamp of the segment before
+        it."""
         if self.unindexed_bytes >= interval and position:
             # Positions first: a lookup in a thread that sees the offset also finds its position.
             self.positions.append(position)
@@ -124,17 +128,17 @@ class SparseIndex:
         self.unindexed_bytes += size
 
     def floor(self, offset: int) -> tuple[int, int]:
-        """The last entry at or before `offset`: (offset, position)."""
+        """Returns the last entry at or before `offset`: (offset, position)."""
         at = bisect_right(self.offsets, offset) - 1
         return (self.offsets[at], self.positions[at]) if at >= 0 else (0, 0)
 
     def boundary(self, position: int) -> int:
-        """The last position at or before `position` that is known to start a batch."""
+        """Returns the last position at or before `position` that is known to start a batch."""
         at = bisect_right(self.positions, position) - 1
         return self.positions[at] if at >= 0 else 0
 
     def before_time(self, timestamp: int) -> int:
-        """An offset before which no record is as late as `timestamp`; the greatest one known."""
+        """Returns the greatest known offset before which no record is as late as `timestamp`."""
         at = bisect_left(self.times, timestamp) - 1
         return self.time_offsets[at] if at >= 0 else 0
 
@@ -152,7 +156,7 @@ def write_index(index: SparseIndex, seal: Seal) -> bytes:
     head = _INDEX_HEADERS[_INDEX_VERSION].pack(
         _INDEX_MAGIC,
         _INDEX_VERSION,
-        (_SEALED if seal.sealed else 0) | (_DENSE if seal.dense else 0) | (_DAMAGED if seal.damaged else 0),
+        _SEALED * seal.sealed | _DENSE * seal.dense | _DAMAGED * seal.damaged | _ABORTS * seal.aborts,
         seal.base_offset,
         seal.end_offset,
         seal.log_bytes,
@@ -177,13 +181,13 @@ def write_time_index(index: SparseIndex, seal: Seal) -> bytes:
 
 
 def read_seal(content: bytes) -> Seal | None:
-    """The head of an `.index` file; None if it is not whole."""
+    """Returns the head of an `.index` file, or None if it is not whole."""
     found = _read_index_head(content)
     return found[0] if found is not None else None
 
 
 def _read_index_head(content: bytes) -> tuple[Seal, int, int, int] | None:
-    """The seal, the number of entries, their CRC-32C, and where they start."""
+    """Returns the seal, the number of entries, their CRC-32C, and where they start."""
     header = _INDEX_HEADERS.get(int.from_bytes(content[_VERSION_AT], "little"))
     if header is None or len(content) < header.size or not _head_is_whole(content[: header.size]):
         return None
@@ -205,12 +209,13 @@ def _read_index_head(content: bytes) -> tuple[Seal, int, int, int] | None:
         batches,
         header_digest,
         bool(flags & _DAMAGED),
+        bool(flags & _ABORTS),
     )
     return seal, count, crc, header.size
 
 
 def read_index(content: bytes) -> tuple[Seal, SparseIndex] | None:
-    """The seal and the offset entries; None for anything that is not a whole, undamaged file."""
+    """Returns the seal and the offset entries, or None if the file is not whole and undamaged."""
     found = _read_index_head(content)
     if found is None:
         return None
@@ -226,7 +231,7 @@ def read_index(content: bytes) -> tuple[Seal, SparseIndex] | None:
 
 
 def read_time_index(content: bytes, seal: Seal, into: SparseIndex) -> bool:
-    """Fills the time entries; False if the file is damaged or belongs to another state of the segment."""
+    """Fills the time entries. Returns False if the file is damaged or belongs to another state of the segment."""
     size = _TIME_HEADER.size
     if len(content) < size or not _head_is_whole(content[:size]):
         return False

@@ -14,7 +14,8 @@ def index_contents(stem: str, index: SparseIndex, seal: Seal) -> list[tuple[str,
 
 
 def read_index_files(stem: str, base_offset: int, end_offset: int, size: int) -> SparseIndex | None:
-    """Returns the index of a segment that has these bounds; None if a file is missing, damaged or of another state."""
+    """Returns the index of a segment that has these bounds, or None if a file is missing, damaged or of another
+    state."""
     try:
         with open(stem + names.INDEX, "rb") as file:
             found = read_index(file.read())
@@ -28,7 +29,7 @@ def read_index_files(stem: str, base_offset: int, end_offset: int, size: int) ->
 
 
 def note_rows(index: SparseIndex, rows: Rows, base_offset: int, latest: int, interval: int) -> int:
-    """Indexes walked batches; the greatest timestamp so far comes in and goes out."""
+    """Indexes walked batches. Takes and returns the greatest timestamp so far."""
     for row in rows.tolist():
         index.note(row[BASE_OFFSET] - base_offset, row[POSITION], row[SIZE], latest, interval)
         latest = max(latest, row[MAX_TIMESTAMP])

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numba import types
 
-from hot_tier.record.batch import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC
+from hot_tier.record.batch import CRC_COVERED_FROM, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC
 from hot_tier.record.compiled import inlined, kernel
 
 HEADER_COLUMNS: Final = 12
@@ -25,6 +25,7 @@ _THREE: Final = types.UniTuple(_INT, 3)  # type: ignore[no-untyped-call]
 _OUT: Final = types.int64[:, ::1]
 _OUT_ROW: Final = types.int64[::1]
 _NUMBERS: Final = types.Array(types.int64, 1, "C", readonly=True)
+_CRC_TABLES: Final = types.uint32[:, :, ::1]
 
 
 @inlined
@@ -38,8 +39,8 @@ def _big_endian(data, position, width):  # type: ignore[no-untyped-def]
 
 @inlined
 def _wrong_epoch(epoch, known, starts, epochs, may_rise):  # type: ignore[no-untyped-def]
-    """Whether a batch that is written in the `known`th epoch of the history says another one. Before the history, any
-    may be; after it, where that `may_rise`, a later one."""
+    """Returns whether a batch names another epoch than the `known`th of the history. Before the history any epoch is
+    right; after it a later one, if epochs `may_rise`."""
     if known < 0 or epoch == epochs[known]:
         return False
     return not may_rise or known + 1 < len(starts) or epoch < epochs[known]
@@ -93,38 +94,66 @@ def parse_headers(  # type: ignore[no-untyped-def]
     return filled, at, 0
 
 
-@kernel(_TWO(_BUFFER, _INT, _INT, _NUMBERS, _NUMBERS))
-def follow_headers(data, base_offset, end_offset, starts, epochs):  # type: ignore[no-untyped-def]
-    """How many bytes are batches that follow each other without a gap, from `base_offset` on and below `end_offset`,
-    in the epochs of the history; and where the last of them starts."""
+@inlined
+def _crc_behind_zeros(crc, length, tables):  # type: ignore[no-untyped-def]
+    level = 0
+    while length:
+        if length & 1:
+            crc = (
+                np.int64(tables[level, 0, crc & 255])
+                ^ np.int64(tables[level, 1, (crc >> 8) & 255])
+                ^ np.int64(tables[level, 2, (crc >> 16) & 255])
+                ^ np.int64(tables[level, 3, crc >> 24])
+            )
+        length >>= 1
+        level += 1
+    return crc
+
+
+@inlined
+def _crc_with_batch(data, at, size, crc, tables):  # type: ignore[no-untyped-def]
+    """Returns the CRC of everything before the batch, extended by its head and by the CRC that the head names."""
+    crc ^= 0xFFFF_FFFF
+    for byte in range(at, at + CRC_COVERED_FROM):
+        crc = np.int64(tables[0, 0, (crc ^ data[byte]) & 255]) ^ (crc >> 8)
+    crc = _crc_behind_zeros(crc ^ 0xFFFF_FFFF, size - CRC_COVERED_FROM, tables)
+    return crc ^ (_big_endian(data, at + 17, 4) & 0xFFFF_FFFF)
+
+
+@kernel(_TWO(_BUFFER, _INT, _INT, types.boolean, _NUMBERS, _NUMBERS, _CRC_TABLES))
+def follow_headers(data, next_offset, end_offset, gaps, starts, epochs, tables):  # type: ignore[no-untyped-def]
+    """Returns how many bytes are batches that follow each other, from `next_offset` on and below `end_offset`, in the
+    epochs of the history; and the CRC of these bytes if each batch has the CRC that it names. With `gaps` a batch need
+    not begin where the one before it ends."""
     at = 0
-    last = 0
+    crc = np.int64(0)
     known = -1
-    next_offset = base_offset
     while len(data) - at >= HEADER_BYTES:
         size = _big_endian(data, at + 8, 4) + LENGTH_OVERHEAD
-        last_offset = next_offset + _big_endian(data, at + 23, 4)
+        base_offset = _big_endian(data, at, 8)
+        last_offset = base_offset + _big_endian(data, at + 23, 4)
         while known + 1 < len(starts) and starts[known + 1] <= last_offset:
             known += 1
         if (
             data[at + 16] != MAGIC
             or size < HEADER_BYTES
             or at + size > len(data)
-            or _big_endian(data, at, 8) != next_offset
-            or last_offset < next_offset
+            or base_offset < next_offset
+            or (base_offset != next_offset and not gaps)
+            or last_offset < base_offset
             or last_offset >= end_offset
             or _wrong_epoch(_big_endian(data, at + 12, 4), known, starts, epochs, False)
         ):
             break
-        last = at
+        crc = _crc_with_batch(data, at, size, crc, tables)
         at += size
         next_offset = last_offset + 1
-    return at, last
+    return at, crc
 
 
 @inlined
 def _varint(data, position, end):  # type: ignore[no-untyped-def]
-    """A zigzag varint and where it ends; -1 there if it does not end in time."""
+    """Returns a zigzag varint and its end. The end is -1 if the varint does not end in time."""
     value = np.uint64(0)
     shift = np.uint64(0)
     while position < end and shift < np.uint64(70):
@@ -191,7 +220,8 @@ def _sip_hash(data, start, end, seed0, seed1):  # type: ignore[no-untyped-def]
 
 @kernel(_INT(_BUFFER, _INT, _INT, types.uint64, types.uint64, _OUT))
 def scan_records(data, base_offset, base_timestamp, seed0, seed1, rows):  # type: ignore[no-untyped-def]
-    """One row per record of a batch's decompressed records; how many, or -1 if the bytes are not records.
+    """Fills one row per record of a batch's decompressed records. Returns their number, or -1 if the bytes are not
+    records.
 
     Columns: start, end, offset, timestamp, two halves of the key's hash, HAS_KEY | HAS_VALUE.
     """
@@ -235,7 +265,7 @@ def scan_records(data, base_offset, base_timestamp, seed0, seed1, rows):  # type
 
 @inlined
 def _slot(table, low, high):  # type: ignore[no-untyped-def]
-    """Where this key's slot is, or the free one that it would take. The number of slots is a power of two."""
+    """Returns this key's slot, or the free one that it would take. The number of slots is a power of two."""
     mask = np.uint64(table.shape[0] - 1)
     at = np.uint64(low) & mask
     while table[at, 2] >= 0 and (table[at, 0] != low or table[at, 1] != high):
@@ -245,9 +275,9 @@ def _slot(table, low, high):  # type: ignore[no-untyped-def]
 
 @kernel(_INT(_OUT, _OUT, _INT))
 def remember_keys(table, rows, room):  # type: ignore[no-untyped-def]
-    """Puts each key's offset into the table, later ones over earlier ones; how many slots it took.
+    """Puts each key's offset into the table, later ones over earlier ones. Returns how many slots it took.
 
-    The caller sees to it that `room` free slots are enough for all rows.
+    The caller makes sure that `room` free slots are enough for all rows.
     """
     taken = 0
     for row in range(rows.shape[0]):
@@ -266,6 +296,6 @@ def remember_keys(table, rows, room):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(_OUT, _OUT, _OUT_ROW))
 def latest_offsets(table, rows, latest):  # type: ignore[no-untyped-def]
-    """For each record the latest offset known of its key, -1 if none is."""
+    """Returns for each record the latest known offset of its key, or -1."""
     for row in range(rows.shape[0]):
         latest[row] = table[_slot(table, rows[row, 4], rows[row, 5]), 2]

@@ -31,7 +31,7 @@ class LogStart(NamedTuple):
 
     @property
     def first_base(self) -> int | None:
-        """The first segment starts here at the latest, as far as it matters to readers; None: nobody knows."""
+        """Returns the latest offset at which the first segment may start without a loss for readers. None: unknown."""
         return None if self.local is None else max(self.local, self.offset)
 
 

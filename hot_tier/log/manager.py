@@ -20,6 +20,7 @@ from typing import TypeVar
 
 import structlog
 
+from hot_tier.clock import wall_ms
 from hot_tier.errors import SettingsError, StorageFailure
 from hot_tier.ids import PartitionId, TopicId, TopicPartition
 from hot_tier.log import names
@@ -28,10 +29,10 @@ from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk, remove
 from hot_tier.log.files import replace_synced, sync_directory
 from hot_tier.log.flusher import Flusher
-from hot_tier.log.log_files import recovery_point
+from hot_tier.log.log_files import after_loss, recovery_point
 from hot_tier.log.names import TopicDirectory
 from hot_tier.log.partition_log import PartitionLog
-from hot_tier.log.recovery import Recovered, Recovery, after_loss
+from hot_tier.log.recovery import Recovered, Recovery
 from hot_tier.log.recovery_points import Key
 from hot_tier.log.settings import LogSettings
 from hot_tier.log.state import LogState, read_clean_shutdown, write_clean_shutdown
@@ -44,12 +45,8 @@ _STEP_S = 0.005
 T = TypeVar("T")
 
 
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class LogManager:
-    def __init__(self, data_dir: str, settings: LogSettings, clock: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(self, data_dir: str, settings: LogSettings, clock: Callable[[], int] = wall_ms) -> None:
         self.settings = settings
         self.recovered: list[Recovered] = []
         """What recovery found, if the last stop was not clean."""
@@ -90,8 +87,8 @@ class LogManager:
         if self._compacting is not None:
             await self._compacting
         for log in self._logs.values():
-            if log.needs_flush:
-                self.flusher.request(log)
+            if log.sync.needed:
+                self.flusher.request(log.sync)
         await self.flusher.close()
         loop = asyncio.get_running_loop()
         doomed = self.disk.take_doomed(sys.maxsize)
@@ -190,22 +187,23 @@ class LogManager:
             topic_path = os.path.join(self.disk.logs_directory, topic_name)
             for partition_name in os.listdir(topic_path):
                 partition = names.parse_partition_directory(partition_name)
-                if partition is not None:
-                    yield os.path.join(topic_path, partition_name), (topic.topic_id, partition)
+                path = os.path.join(topic_path, partition_name)
+                if partition is not None and os.listdir(path):  # An empty one is no log.
+                    yield path, (topic.topic_id, partition)
 
     # Logs
 
     def log(self, topic: str, topic_id: TopicId, partition: int, config: TopicConfig) -> PartitionLog:
-        """The partition's log, always the same object; with what is on disk, or empty."""
+        """Returns the partition's log, always the same object, with what is on disk or empty."""
         key = (topic_id, int(partition))
         log = self._logs.get(key)
         if log is None:
             state = self._found.pop(key, None)
             if state is not None and state.lost_end:
-                directory = os.path.join(names.topic_directory(topic, topic_id), names.partition_directory(partition))
+                directory = names.log_directory(topic, topic_id, partition)
                 state = after_loss(self.disk, directory, state.lost_end, config)
             log = PartitionLog(self.disk, TopicPartition(topic, PartitionId(partition)), topic_id, config, state)
-            log.request_flush = partial(self.flusher.request, log)
+            log.request_flush = partial(self.flusher.request, log.sync)
             self._logs[key] = log
         elif log.config != config:
             log.set_config(config)
@@ -215,12 +213,12 @@ class LogManager:
         return iter(list(self._logs.values()))
 
     def topics_on_disk(self) -> set[TopicDirectory]:
-        """Topics that have a directory, whether or not anyone asked for their logs; long names are cut short."""
+        """Returns the topics that have a directory, whether or not their logs are in use. Long names are cut short."""
         found = (names.parse_topic_directory(name) for name in os.listdir(self.disk.logs_directory))
         return {topic for topic in found if topic is not None}
 
     def delete(self, topic: str, topic_id: TopicId) -> None:
-        """The topic's logs are gone when this returns; their bytes go in a thread."""
+        """Deletes the topic's logs. They are gone when this returns; a thread removes their bytes."""
         for key in [key for key in self._logs if key[0] == topic_id]:
             self._logs.pop(key).discard()
         for key in [key for key in self._found if key[0] == topic_id]:
@@ -245,7 +243,7 @@ class LogManager:
         self.disk.doubts.settle({key})
         directory = names.topic_directory(topic, topic_id)
         path = os.path.join(self.disk.logs_directory, directory, names.partition_directory(partition))
-        # It may come back and go again before the bytes of its last life are gone.
+        # The partition may come back and be deleted again before its old bytes are gone.
         doomed = os.path.join(self.disk.logs_directory, f"{topic_id}-{partition}-{token_hex(8)}{names.DELETED}")
         try:
             os.rename(path, doomed)
@@ -276,9 +274,11 @@ class LogManager:
             log.maybe_roll(now_ms)
             if not log.config.remote_storage_enable:
                 log.apply_retention(now_ms)
-            log.producers.expire(now_ms, self.settings.producer_id_expiration_ms)
-            if log.flush_overdue(now_ms):
-                self.flusher.request(log)
+            log.producers.expire(
+                now_ms, self.settings.producer_id_expiration_ms, self.settings.idempotency_key_window_ms
+            )
+            if log.sync.overdue(log.config, now_ms):
+                self.flusher.request(log.sync)
         except (StorageFailure, OSError) as error:
             _log.error("upkeep failed", partition=str(log.tp), error=str(error))
 
@@ -302,23 +302,19 @@ class LogManager:
                     next_tick = now_ms + settings.retention_check_ms
                     await self.keep_all()
             except Exception:
-                # Upkeep that stops for good fills the disk.
+                # If upkeep stopped for good, the disk would fill.
                 _log.exception("upkeep failed")
 
     async def _look_in_place(self) -> None:
         logs = list(self)
         for at in range(0, len(logs), _LOGS_PER_STEP):
             for log in logs[at : at + _LOGS_PER_STEP]:
-                log.look_in_place()
+                log.sync.look_in_place()
             await asyncio.sleep(0)
 
-    async def compact_once(self, log: PartitionLog) -> bool:
-        """Compacts what may be compacted now; whether there was anything to do."""
-        return await self.compactor.compact(log)
-
     async def _keep_compact(self) -> None:
-        """One log at a time, the dirtiest first. A run that has begun is not cancelled with this task: `close` waits
-        until its files are in order."""
+        """Compacts one log at a time, the dirtiest first. A run that has begun is not cancelled with this task: `close`
+        waits until its files are in order."""
         while True:
             log = self.compactor.next_log(list(self))
             if log is not None:

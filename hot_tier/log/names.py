@@ -8,6 +8,7 @@
                     <base offset>.log                   record batches
                     <base offset>.index                 offset → position; says that the segment is sealed
                     <base offset>.timeindex             timestamp → offset
+                    <base offset>.aborted               aborted transactions whose markers are in the segment
                     <offset>.producers                  producer state up to that offset
                     leader-epochs                       where each leader epoch starts
                     log-start                           first offset that may be read, once DeleteRecords moved it
@@ -19,6 +20,7 @@ Offsets are written with 20 digits, so that names sort as numbers. A topic name 
 file name 255, so a long topic's directory carries only the beginning of its name; the id tells topics apart.
 """
 
+import os
 import re
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -37,6 +39,7 @@ LOG_START: Final = "log-start"
 LOG: Final = ".log"
 INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
+ABORTED: Final = ".aborted"
 PRODUCERS: Final = ".producers"
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
@@ -86,6 +89,10 @@ def parse_topic_directory(name: str) -> TopicDirectory | None:
 
 def partition_directory(partition: int) -> str:
     return str(partition)
+
+
+def log_directory(topic: str, topic_id: TopicId, partition: int) -> str:
+    return os.path.join(topic_directory(topic, topic_id), partition_directory(partition))
 
 
 def parse_partition_directory(name: str) -> PartitionId | None:

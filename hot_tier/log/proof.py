@@ -1,4 +1,4 @@
-"""Proof that the log file of a segment is what its seal says: every byte of it, or only the heads of its batches.
+"""Proves that the log file of a segment is what its seal says: every byte of it, or only the heads of its batches.
 
 A CRC covers a batch but for its base offset, length and leader epoch. Those are covered by the digest over all heads
 that a seal carries, so a file that passes holds the records that were written, at the offsets where they were written.

@@ -74,7 +74,8 @@ class LogReader:
     def locate(
         self, offset: int, max_bytes: int, end_offset: int, *, min_one: bool, start: int, end: int
     ) -> FileSlice | None:
-        """`start` and `end` are the local log's. None: nothing below `end_offset`, or nothing that fits."""
+        """Returns a slice from `offset` on. `start` and `end` are the local log's. None: nothing below `end_offset`, or
+        nothing that fits."""
         if not start <= offset <= end:
             raise self._out_of_range(offset, start, end)
         if offset >= end_offset or offset == end:
@@ -115,7 +116,7 @@ class LogReader:
         return _NOTHING
 
     async def offset_for_timestamp(self, timestamp: int, start: int, end_offset: int) -> TimestampOffset | None:
-        """The earliest record from `start` on and before `end_offset` that is as late as `timestamp`."""
+        """Returns the earliest record from `start` on and before `end_offset` that is as late as `timestamp`."""
         segment = self._segments.from_offset(start)
         while segment is not None and segment.base_offset < end_offset:
             if segment.max_timestamp >= timestamp or segment.lost_tail:
@@ -127,7 +128,7 @@ class LogReader:
         return None
 
     async def max_timestamp_offset(self, start: int, end_offset: int) -> TimestampOffset | None:
-        """The first record that has the greatest timestamp of all before `end_offset`."""
+        """Returns the first record that has the greatest timestamp of all before `end_offset`."""
         best: TimestampOffset | None = None
         segment = self._segments.from_offset(start)
         while segment is not None and segment.base_offset < end_offset:
@@ -156,8 +157,9 @@ class LogReader:
 
 
 def _place(slice_: FileSlice, fd: int | None) -> bool | None:
-    """Finds position and length. False: the offset is in no batch of this segment, look in the next one; None: there
-    is nothing for this request. Without `fd` it runs on the loop and raises WouldBlock instead of waiting."""
+    """Finds position and length. Returns False if the offset is in no batch of this segment (look in the next one),
+    None if there is nothing for this request. Without `fd` it runs on the loop and raises WouldBlock instead of
+    waiting."""
     segment = slice_.segment
     if segment.damage.positions and fd is None:
         segment.look_again()
@@ -194,8 +196,8 @@ def _place(slice_: FileSlice, fd: int | None) -> bool | None:
 def _end_of_first(
     segment: Segment, position: int, base_offset: int, limit: int, slice_: FileSlice, fd: int | None
 ) -> int:
-    """Where to end when no index entry lies between `position` and `max_bytes` after it. The header of the batch after
-    the last one is looked at too: it shows that the last one's length is right."""
+    """Returns where to end if no index entry lies within `max_bytes` after `position`. It also looks at the header of
+    the batch after the last one, which shows that the length of the last one is right."""
     header = segment.header_at(position, fd, expected=base_offset)
     if header.size > slice_.max_bytes and not slice_.min_one:
         return position
@@ -209,7 +211,7 @@ def _end_of_first(
 
 
 def _read(slice_: FileSlice, history: History, fd: int) -> memoryview | None:
-    """None: look in the next segment."""
+    """Returns the bytes. None: look in the next segment."""
     if slice_.position < 0:
         state = _place(slice_, fd)
         if state is False:
@@ -222,7 +224,7 @@ def _read(slice_: FileSlice, history: History, fd: int) -> memoryview | None:
 def _batches(
     segment: Segment, start: int, end_offset: int, history: History, fd: int
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches from the one that holds `start` on that begin before `end_offset`, each checked."""
+    """Yields the batches from the one that holds `start` on that begin before `end_offset`, each checked."""
     prove(segment, fd, history)
     position, base_offset = segment.place_of(start, fd)
     before = -1

@@ -1,4 +1,4 @@
-"""Bringing one partition's files to a state that can be served, after a stop that was not clean.
+"""Brings one partition's files to a state that can be served, after a stop that was not clean.
 
 Where a segment stands tells what may be done to it:
 
@@ -26,10 +26,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from hot_tier.errors import StorageFailure
 from hot_tier.log import names
 from hot_tier.log.compaction.swap import finish_swaps
-from hot_tier.log.config import TopicConfig
 from hot_tier.log.disk import Disk
 from hot_tier.log.epochs import LeaderEpochs, read_epochs
 from hot_tier.log.files import replace_synced, sync_data, sync_directory, write_synced
@@ -37,7 +35,7 @@ from hot_tier.log.index import NO_TIMESTAMP, SEAL_BYTES, UNKNOWN, Seal, SparseIn
 from hot_tier.log.index_files import note_rows
 from hot_tier.log.log_start import LogStart, read_log_start
 from hot_tier.log.names import OffsetFile
-from hot_tier.log.producer_snapshots import restore_producers
+from hot_tier.log.producer_snapshots import restore_history
 from hot_tier.log.proof import NotWhole, prove_segment
 from hot_tier.log.recovery_points import RecoveryPoint
 from hot_tier.log.scan import ANYWHERE, BASE_OFFSET, HEADS_DIFFER, LAST_OFFSET, LEADER_EPOCH, MAX_TIMESTAMP, Rows, Walk
@@ -97,7 +95,7 @@ class Recovery:
     def repair(self) -> None:
         for base_offset in reversed(self._dropped):
             self._changed = True
-            for suffix in (names.INDEX, names.TIME_INDEX, names.LOG):
+            for suffix in (names.INDEX, names.TIME_INDEX, names.ABORTED, names.LOG):
                 try:
                     os.unlink(self._path(base_offset, suffix))
                 except FileNotFoundError:
@@ -115,7 +113,7 @@ class Recovery:
     # The directory
 
     def _tidy(self) -> list[OffsetFile]:
-        """Removes what a crash left half done; the files that count."""
+        """Removes what a crash left half done. Returns the files that count."""
         files: list[OffsetFile] = []
         for name in os.listdir(self._directory):
             file = names.parse_offset_file(name)
@@ -126,7 +124,7 @@ class Recovery:
                 files.append(file)
         logs = {file.offset for file in files if file.suffix == names.LOG}
         for file in files:
-            if file.suffix in (names.INDEX, names.TIME_INDEX) and file.offset not in logs:
+            if file.suffix in (names.INDEX, names.TIME_INDEX, names.ABORTED) and file.offset not in logs:
                 os.unlink(self._path(file.offset, file.suffix))
         return files
 
@@ -154,8 +152,10 @@ class Recovery:
     # Segments
 
     def _add(self, base_offset: int, next_base: int | None) -> bool:
-        """Takes the next segment; False if the log ends with it, or before it."""
+        """Takes the next segment. Returns False if the log ends with it, or before it."""
         segments = self._state.segments
+        if segments and base_offset <= (self._start.local or 0) and segments[-1].end_offset != base_offset:
+            self._leave_behind()
         if segments and segments[-1].end_offset != base_offset:
             if base_offset > self._point.segment_base and not self._sealed(base_offset):
                 self._drop([base_offset])
@@ -166,6 +166,16 @@ class Recovery:
             self._add_sealed(seal, next_base)
             return True
         return self._add_unsealed(base_offset, next_base)
+
+    def _leave_behind(self) -> None:
+        """Gives up the segments so far: retention deleted them, and the disk refused to."""
+        segments, result = self._state.segments, self._result
+        for segment in segments:
+            _log.warning("a deleted segment was still there, it is removed", file=segment.path)
+            self._dropped.append(segment.base_offset)
+            self._unsynced.pop(segment.path, None)
+        result.damaged = [path for path in result.damaged if path not in {each.path for each in segments}]
+        segments.clear()
 
     def _sealed(self, base_offset: int) -> Seal | None:
         try:
@@ -208,7 +218,6 @@ class Recovery:
                 return True
             tail = self._walk(fd, synced, file_bytes, walk.next_offset, tail=True, digest=walk.header_digest)
             self._result.unsure |= self._take(segment, tail)
-            segment.checked_bytes.add(synced, tail.position)
             if tail.fault is not None:
                 self._result.cut_bytes += file_bytes - tail.position
                 _log.warning(
@@ -226,7 +235,8 @@ class Recovery:
             os.close(fd)
 
     def _walk(self, fd: int, start: int, end: int, next_offset: int, *, tail: bool = False, digest: int = 0) -> Walk:
-        """In the tail CRCs are checked. There 0.1.0 left epochs that `leader-epochs` did not know yet."""
+        """Walks batches. In the tail it checks CRCs, and accepts epochs that 0.1.0 had not yet written to
+        `leader-epochs`."""
         return Walk(
             fd,
             start,
@@ -240,14 +250,15 @@ class Recovery:
         )
 
     def _differs(self, walk: Walk) -> bool:
-        """Whether what was walked up to the recovery point is not what was synced."""
+        """Returns whether what was walked up to the recovery point differs from what was synced."""
         point = self._point
         return walk.next_offset != point.offset or (
             point.batches != UNKNOWN and (walk.batches, walk.header_digest) != (point.batches, point.header_digest)
         )
 
     def _take(self, segment: Segment, walk: Walk) -> bool:
-        """Everything that the walked headers say about the segment. Returns whether there are gaps between them."""
+        """Takes over everything that the walked headers say about the segment. Returns whether there are gaps between
+        them."""
         assert segment.index is not None
         start, gaps = walk.position, False
         for rows in walk:
@@ -278,7 +289,7 @@ class Recovery:
     # Damage
 
     def _find_damage(self, segment: Segment) -> None:
-        """An earlier recovery sealed it as damaged; where, only the file tells."""
+        """Finds damage in a segment that an earlier recovery sealed as damaged. Only the file tells where it is."""
         try:
             prove_segment(segment.path, segment.info().contents)
         except NotWhole as error:
@@ -298,7 +309,8 @@ class Recovery:
     def _resume_after_damage(
         self, segment: Segment, fd: int, walk: Walk, synced: int, file_bytes: int, next_base: int | None
     ) -> None:
-        """A bad batch where the log had been synced. It stays; the walk goes on where a batch is known to start."""
+        """Handles a bad batch where the log had been synced. The batch stays; the walk continues where a batch is known
+        to start."""
         point = self._point
         if walk.position < synced:
             self._result.damaged.append(segment.path)
@@ -311,7 +323,7 @@ class Recovery:
             segment.found(file_bytes, end_offset)
             segment.batches = UNKNOWN
             return
-        # What it must hold is known all the same: a whole copy can be told from a damaged one.
+        # What it must hold is still known, so a whole copy can be told from a damaged one.
         segment.batches, segment.header_digest = point.batches, point.header_digest
         start = min(synced, file_bytes)
         segment.found(start, point.offset)
@@ -323,7 +335,8 @@ class Recovery:
             self._unsynced[segment.path] = tail.position
 
     def _look_for_damage(self, segment: Segment, fd: int, synced: int) -> None:
-        """The heads up to the recovery point are not those that were synced. A wrong CRC shows where."""
+        """Looks for damage where the heads up to the recovery point are not those that were synced. A wrong CRC shows
+        the place."""
         walk = Walk(fd, 0, synced, segment.base_offset, gaps_below=self._start.gaps_below, check_from=0)
         for _ in walk:
             pass
@@ -333,7 +346,8 @@ class Recovery:
             self._unsound(segment, HEADS_DIFFER)
 
     def _lost(self, before: Segment, end_offset: int, what: str) -> None:
-        """What is between `before` and `end_offset` is missing: readers must hear of it, not jump over it."""
+        """Marks everything between `before` and `end_offset` as missing. Readers must get an error there, and not skip
+        it."""
         self._damage(before, before.size, what)
         if before.sealed:
             before.end_offset = end_offset
@@ -366,18 +380,20 @@ class Recovery:
     def _finish(self) -> None:
         state = self._state
         segments = state.segments
-        if segments:
-            last = segments[-1]
-            for segment in segments[:-1] if not last.damage.positions else segments:
-                self._seal(segment)
-            if last.sealed:
-                self._add_active(last.end_offset)
-        elif state.start_offset or self._point.offset > 0:
+        last = segments[-1] if segments else None
+        closed = [each for each in segments if not each.sealed and (each is not last or each.damage.positions)]
+        for segment in closed:
+            segment.sealed = True
+        state.producers = restore_history(self._directory, segments, state.end_offset, self._now_ms)
+        for segment in closed:
+            self._seal(segment)
+        if last is not None and last.sealed:
+            self._add_active(last.end_offset)
+        elif last is None and (state.start_offset or self._point.offset > 0):
             self._add_active(max(state.start_offset, self._point.offset))
         state.start_offset = min(state.start_offset, state.end_offset)
         state.start_known = self._start.local is not None and self._start.gaps_below >= state.gaps_below
         self._settle_epochs()
-        state.producers = restore_producers(self._directory, segments, state.end_offset, self._now_ms)
         if self._point.offset < 0:
             # It was never synced, so neither were the directories on the way to it.
             topic_directory = os.path.dirname(self._directory)
@@ -406,13 +422,12 @@ class Recovery:
                 finally:
                     os.close(fd)
         content = epochs.write()
-        if content != stored:
+        # A process that was killed may not have synced the epochs of what counts as synced from now on.
+        if content != stored or self._state.end_offset > self._point.offset:
             replace_synced(os.path.join(self._directory, names.LEADER_EPOCHS), content)
 
     def _seal(self, segment: Segment) -> None:
-        if segment.sealed:
-            return
-        segment.sealed = segment.seal_written = True
+        segment.seal_written = True
         self._changed = True
         fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -427,19 +442,3 @@ class Recovery:
         os.close(os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         segment.index = SparseIndex()
         self._state.segments.append(segment)
-
-
-def after_loss(disk: Disk, directory: str, end_offset: int, config: TopicConfig) -> LogState:
-    """A log whose directory (below that of all logs) is gone, with all records below `end_offset`: it goes on there,
-    and what is missing is an error for readers. Of an archived log the bucket may have it: readers look there."""
-    path = os.path.join(disk.logs_directory, directory)
-    try:
-        os.makedirs(path, exist_ok=True)
-        sync_directory(os.path.dirname(path))
-        sync_directory(disk.logs_directory)
-        active = Segment(disk.files, path, end_offset, config.index_interval_bytes)
-        active.create()
-    except OSError as error:
-        raise StorageFailure(f"cannot make a log's directory: {error}", where=path) from error
-    lost = [] if config.remote_storage_enable else [Segment.missing(disk.files, path, 0, end_offset)]
-    return LogState(path, [*lost, active])

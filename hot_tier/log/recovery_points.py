@@ -39,8 +39,8 @@ _EMPTY: Final = bytes(SLOT_BYTES)
 
 
 class RecoveryPoint(NamedTuple):
-    """All of the log below `offset` is on the disk; `offset` is at `position` in the segment of `segment_base`, which
-    has so many batches before it, with these heads."""
+    """All of the log below `offset` is on the disk. `offset` is at `position` in the segment of `segment_base`, after
+    `batches` batches with these heads."""
 
     offset: int
     segment_base: int
@@ -100,7 +100,7 @@ class RecoveryPoints:
         try:
             os.pwrite(self._fd, body + _CRC.pack(crc32c(body)), at)
         except OSError as error:
-            # The slot keeps an older truth: more is checked after a crash, and nothing is lost.
+            # The slot keeps an older value: after a crash more is checked, and nothing is lost.
             _log.warning("recovery point not written", error=str(error))
         self._unsynced = True
 
@@ -116,7 +116,7 @@ class RecoveryPoints:
             self.remove(key)
 
     def sync(self) -> None:
-        """All that was put or removed until now is on the disk. Any thread may call it."""
+        """Syncs everything that was put or removed until now. Any thread may call it."""
         with self._syncing:
             if self._unsynced:
                 self._unsynced = self._removed = False

@@ -1,4 +1,4 @@
-"""Walking the batch headers of a log file, without looking at records.
+"""Walks the batch headers of a log file, without looking at records.
 
 Used where no index helps: recovery, rebuilding an index, replaying producer state. The walk checks what a
 header alone can show (magic, lengths, offsets that rise, leader epochs that fit the history) and, from `check_from` on,
@@ -21,8 +21,9 @@ from hot_tier.errors import CorruptBatch
 from hot_tier.log.epochs import NO_HISTORY, History
 from hot_tier.log.files import read_at
 from hot_tier.log.kernels import HEADER_COLUMNS, follow_headers, parse_headers
-from hot_tier.record.batch import CRC_COVERED_FROM, HEADER_BYTES, check_crc, read_header
+from hot_tier.record.batch import CRC_COVERED_FROM, HEADER_BYTES, check_crc, iter_headers, read_header
 from hot_tier.record.crc import crc32c
+from hot_tier.record.crc_tables import BEHIND_ZEROS
 
 _SKIM_BYTES: Final = 256 << 10
 _STEP_BYTES: Final = 4 << 10
@@ -45,18 +46,18 @@ _HEAD: Final = np.arange(CRC_COVERED_FROM)
 
 
 def digest_of_heads(batch: memoryview, previous: int) -> int:
-    """The digest with the head of one more batch."""
+    """Returns the digest with the head of one more batch."""
     return crc32c(batch[:CRC_COVERED_FROM], previous)
 
 
 def digest_of_rows(data: memoryview, start: int, rows: Rows, previous: int) -> int:
-    """The digest with the heads of the batches of `rows`; `data` is what the file holds from `start` on."""
+    """Returns the digest with the heads of the batches of `rows`. `data` is what the file holds from `start` on."""
     heads = np.frombuffer(data, np.uint8)[(rows[:, POSITION] - start)[:, None] + _HEAD]
     return crc32c(heads, previous)
 
 
 def crc_is_right(batch: memoryview) -> bool:
-    """Whether these bytes are one whole batch, as far as its CRC tells."""
+    """Returns whether these bytes are one whole batch, as far as its CRC tells."""
     try:
         check_crc(batch, read_header(batch))
     except CorruptBatch:
@@ -81,8 +82,8 @@ class Walk:
         may_rise: bool = False,
         digest: int = 0,
     ) -> None:
-        """`dense`: no gap between two batches; else one may be before each batch that starts at `gaps_below` or
-        earlier. `may_rise`: after the history, leader epochs may follow that it does not know yet."""
+        """`dense`: there is no gap between two batches; otherwise one may be before each batch that starts at
+        `gaps_below` or earlier. `may_rise`: leader epochs may follow that the history does not know yet."""
         self._fd = fd
         self._end = end
         self._gaps_below = _NOWHERE if dense else gaps_below
@@ -151,29 +152,23 @@ class Walk:
 
 
 def sound_bytes(data: memoryview, base_offset: int, end_offset: int, *, dense: bool, history: History) -> int:
-    """How many bytes at the front of `data` are whole batches with the right CRC, offsets that follow each other, and
-    leader epochs of the history. The first batch starts at `base_offset`, or after it where there may be gaps."""
-    rows = parse_all(data, base_offset, dense=dense, history=history)
-    sound = 0
-    for row in rows.tolist():
-        begin, end = row[POSITION], row[POSITION] + row[SIZE]
-        if row[LAST_OFFSET] >= end_offset or crc32c(data[begin + CRC_COVERED_FROM : end]) != row[CRC]:
-            break
-        sound = end
-    return sound
+    """Returns how many bytes at the front of `data` are whole batches with the right CRC, offsets that follow each
+    other, and leader epochs of the history. The first batch starts at `base_offset`, or after it where there may be
+    gaps.
 
-
-def following_bytes(data: memoryview, base_offset: int, end_offset: int, history: History) -> int:
-    """As `sound_bytes`, for bytes whose CRCs have been checked before: a few microseconds. Of a run that ends too early
-    the last batch is checked, because its length may be what is wrong."""
-    end, last = follow_headers(np.frombuffer(data, np.uint8), base_offset, end_offset, *history)
-    if end < len(data) and end and not crc_is_right(data[last:end]):
-        return int(last)
+    One call computes the CRC of all of them together, and a kernel what it must be from the CRCs that the batches name.
+    Only if the two differ is each batch checked by itself."""
+    end, crc = follow_headers(np.frombuffer(data, np.uint8), base_offset, end_offset, not dense, *history, BEHIND_ZEROS)
+    if crc32c(data[:end]) == crc:
+        return int(end)
+    for position, header in iter_headers(data[:end]):
+        if crc32c(data[position + CRC_COVERED_FROM : position + header.size]) != header.crc:
+            return position
     return int(end)
 
 
 def parse_all(data: memoryview, next_offset: int, *, dense: bool = False, history: History = NO_HISTORY) -> Rows:
-    """A row for each whole batch at the front."""
+    """Returns a row for each whole batch at the front."""
     return _parse_all(data, 0, len(data), next_offset, _NOWHERE if dense else ANYWHERE, history, False)[0]
 
 

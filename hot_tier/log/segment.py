@@ -1,8 +1,7 @@
 """One segment: a run of batches in a `.log` file, with the index that finds an offset or a time in it.
 
 Owns the bytes of its file up to `size`, and its index. `segment_reading` reads and checks them; `damage` is what was
-found to be wrong with them, `checked_bytes` what was found to be right. When to roll, what is committed and what may be
-deleted is decided by `partition_log`.
+found to be wrong with them. When to roll, what is committed and what may be deleted is decided by `partition_log`.
 
 Invariants:
 - `size` is the end of the last whole batch; a failed write is cut off again, so nothing torn lies before it.
@@ -18,10 +17,9 @@ import structlog
 from hot_tier.errors import CorruptBatch, CorruptLog, DiskFull, StorageFailure
 from hot_tier.ids import Offset
 from hot_tier.log import names
-from hot_tier.log.checked_bytes import CheckedBytes
 from hot_tier.log.damage import Damage
 from hot_tier.log.files import FilePool, OpenFile, read_at, read_cached_at, sync_data, write_at
-from hot_tier.log.heads import Heads
+from hot_tier.log.heads import Heads, KnownHeads
 from hot_tier.log.index import NEVER_CLEANED, NO_TIMESTAMP, UNKNOWN, Seal, SparseIndex
 from hot_tier.log.index_files import index_contents, note_rows, read_index_files
 from hot_tier.log.scan import BASE_OFFSET, LAST_OFFSET, MAX_TIMESTAMP, Walk, digest_of_heads
@@ -49,9 +47,9 @@ class Segment:
         "_older",
         "_pool",
         "_recent",
+        "aborts",
         "base_offset",
         "batches",
-        "checked_bytes",
         "cleaned_ms",
         "created_ms",
         "damage",
@@ -60,13 +58,16 @@ class Segment:
         "header_digest",
         "index",
         "index_interval",
+        "known_heads",
         "max_timestamp",
         "max_timestamp_offset",
+        "renewals",
         "retired",
         "seal_written",
         "sealed",
         "size",
         "stem",
+        "unread",
     )
 
     def __init__(self, pool: FilePool, directory: str, base_offset: int, index_interval: int) -> None:
@@ -88,14 +89,21 @@ class Segment:
         self.batches = 0
         self.header_digest = 0
         """Over the heads of its batches; it counts where `batches` are known."""
+        self.aborts = False
+        """It is closed, and has an `.aborted` file."""
         self.sealed = False
         """Closed: no batch is added any more."""
         self.seal_written = False
         """Synced, with its index files and the producer state at its end."""
+        self.unread = False
+        """It is damaged, and which transactions ended in it is not known: nothing of it may be served, also when
+        somebody has put a whole file in its place, until the log has learnt it."""
         self.retired = False
+        self.renewals = 0
+        """How often its file was taken up anew, because it was mended or replaced."""
         self.index: SparseIndex | None = None
         self.damage = Damage(self.path)
-        self.checked_bytes = CheckedBytes()
+        self.known_heads = KnownHeads()
         self._recent: dict[int, int] = {}
         self._older: dict[int, int] = {}
 
@@ -109,6 +117,7 @@ class Segment:
         segment.cleaned_ms = seal.cleaned_ms
         segment.sealed = segment.seal_written = seal.sealed
         segment.dense = seal.dense
+        segment.aborts = seal.aborts
         segment.wrote(seal.batches, seal.header_digest)
         return segment
 
@@ -123,15 +132,15 @@ class Segment:
         return segment
 
     def wrote(self, batches: int, header_digest: int) -> None:
-        """What it held when another process let go of it."""
+        """Notes what the segment held when another process left it."""
         self.batches, self.header_digest = batches, header_digest
-        self.checked_bytes.wrote_before(self.heads)
+        self.known_heads.wrote_before(self.heads)
 
     def found(self, size: int, end_offset: int) -> None:
-        """The file holds so much that another process wrote, and its heads have been looked at."""
+        """Notes how much the file holds that another process wrote. Its heads have been checked."""
         self.size = size
         self.end_offset = end_offset
-        self.checked_bytes.found(self.heads)
+        self.known_heads.written = self.heads
 
     @property
     def path(self) -> str:
@@ -143,7 +152,7 @@ class Segment:
 
     @property
     def lost_tail(self) -> bool:
-        """What follows the last byte is missing: its range goes on, but no bytes are there."""
+        """Returns whether bytes are missing at the end: the range goes on, but no bytes are there."""
         positions = self.damage.positions
         return bool(positions) and positions[-1] >= self.size
 
@@ -160,6 +169,7 @@ class Segment:
             self.batches,
             self.header_digest,
             self.damage.what,
+            self.renewals,
         )
 
     # The file
@@ -169,7 +179,7 @@ class Segment:
         return self._file is not None
 
     def file(self) -> OpenFile:
-        """The open file; pin it to use it beyond this step of the loop."""
+        """Returns the open file. Pin it to use it beyond this step of the loop."""
         file = self._file
         if file is None:
             assert not self.retired
@@ -194,9 +204,9 @@ class Segment:
     def file_closed(self) -> None:
         self._file = None
         if self.sealed:
-            # It is on disk, and sealed segments that nobody reads should cost no memory.
+            # The index is on disk, and sealed segments that nobody reads should cost no memory.
             self.index = None
-            self.checked_bytes.marks = None
+            self.known_heads.marks = None
             self._recent = {}
             self._older = {}
 
@@ -241,7 +251,7 @@ class Segment:
             self.header_digest = digest_of_heads(memoryview(batch), self.header_digest)
             self.batches += 1
         if not self.dense:
-            self.checked_bytes.written = Heads(position + size, self.batches, self.header_digest)
+            self.known_heads.written = Heads(position + size, self.batches, self.header_digest)
         # The size last: a thread that sees these bytes also sees that their offsets belong to the segment.
         self.end_offset = last_offset + 1
         self.size = position + size
@@ -275,28 +285,26 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = latest, latest_offset
         self.batches, self.header_digest = walk.batches, walk.header_digest
         self._recent, self._older = {}, {}
-        self.checked_bytes.cut(self.heads)
+        self.known_heads.cut(self.heads)
         self.damage.cut(position)
 
     def unseal(self) -> None:
         if self.sealed:
             self.close()
-            self.sealed = self.seal_written = False
+            self.sealed = self.seal_written = self.aborts = False
 
     def look_again(self) -> None:
-        """Someone may have put a whole copy in the place of a damaged file: then all of it is proved anew."""
-        if self.lost_tail or not self.damage.file_changed():
+        """Looks whether somebody has put a whole copy in the place of a damaged file. Then all of it is proved
+        again."""
+        if self.lost_tail or self.unread or not self.damage.file_changed():
             return
         self.damage = Damage(self.path)
+        self.renewals += 1
         self.close()
         self.index = None
-        self.checked_bytes = CheckedBytes()
-        self.checked_bytes.wrote_before(self.heads)
+        self.known_heads = KnownHeads()
+        self.known_heads.wrote_before(self.heads)
         _log.info("damaged file has changed, it is checked again", file=self.path)
-
-    def doubt(self) -> None:
-        """A reader found a wrong CRC in bytes that counted as checked."""
-        self.checked_bytes.doubt(self.size)
 
     # The index
 
@@ -313,17 +321,18 @@ class Segment:
             self.batches,
             self.header_digest,
             bool(self.damage.positions),
+            self.aborts,
         )
 
     def index_files(self, fd: int, *, sealed: bool) -> list[tuple[str, bytes]]:
-        """Path and content of both index files, the seal last."""
+        """Returns path and content of both index files, the seal last."""
         index = self.load_index(fd)
         if self.batches == UNKNOWN and not self.damage.positions and fd >= 0:
             self._count_batches(fd)
         return index_contents(self.stem, index, self.seal(sealed=sealed))
 
     def _count_batches(self, fd: int) -> None:
-        """A process of an earlier version began it."""
+        """Counts the batches of a segment that a process of an earlier version began."""
         walk = Walk(fd, 0, self.size, self.base_offset, dense=self.dense)
         for _ in walk:
             pass
@@ -333,15 +342,15 @@ class Segment:
             self.batches, self.header_digest = walk.batches, walk.header_digest
 
     def save_index(self) -> None:
-        """At a clean stop: keeps an active segment's index, unless it is quicker to build it again. Not synced: the
-        file is checked against the log when it is loaded."""
+        """Keeps an active segment's index at a clean stop, unless it is quicker to build it again. It is not synced:
+        the file is checked against the log when it is loaded."""
         if self.index is not None and len(self.index.offsets) >= _WORTH_SAVING:
             for path, content in self.index_files(-1, sealed=False):
                 with open(path, "wb") as file:
                     file.write(content)
 
     def load_index(self, fd: int) -> SparseIndex:
-        """The index, from memory, from its files, or built anew from the log. May wait for the disk."""
+        """Returns the index, from memory, from its files, or built from the log. May wait for the disk."""
         index = self.index
         if index is None:
             found = read_index_files(self.stem, self.base_offset, self.end_offset, self.size) if self.size else None
@@ -361,8 +370,8 @@ class Segment:
     # Finding
 
     def place_of(self, offset: int, fd: int | None = None) -> tuple[int, int]:
-        """Where the first batch starts whose last offset is at or above `offset`, and its base offset; `size` and
-        `end_offset` if there is none. In a dense segment the base offset does not come from that batch itself.
+        """Returns where the first batch starts whose last offset is at or above `offset`, and its base offset; `size`
+        and `end_offset` if there is none. In a dense segment the base offset does not come from that batch itself.
 
         Given a pinned `fd`, it may wait for the disk; else it raises WouldBlock instead.
         """
@@ -393,13 +402,14 @@ class Segment:
         return self.size, self.end_offset
 
     def boundary(self, position: int) -> int:
-        """The last position at or before `position` that is known to start a batch, without looking at the log."""
+        """Returns the last position at or before `position` that is known to start a batch, without looking at the
+        log."""
         index = self.index
         return index.boundary(position) if index is not None else 0
 
     def header_at(self, position: int, fd: int | None, *, expected: int, before: int = -1) -> BatchHeader:
-        """The header of the batch that starts at offset `expected`, or after it where there are gaps; `before` is where
-        the batch before it starts. As `place_of`, without `fd` it raises WouldBlock where it would wait."""
+        """Returns the header of the batch that starts at offset `expected`, or after it where there are gaps. `before`
+        is where the batch before it starts. Without `fd` it raises WouldBlock where it would wait."""
         try:
             if fd is None:
                 data = read_cached_at(self.file().fd, position, HEADER_BYTES)

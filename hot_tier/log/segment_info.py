@@ -1,4 +1,4 @@
-"""One segment as a value: what those see who decide about it."""
+"""One segment as a value, for those who decide about it."""
 
 from typing import NamedTuple
 
@@ -21,8 +21,10 @@ class SegmentInfo(NamedTuple):
     header_digest: int = 0
     damage: str = ""
     """What is known to be wrong with it; empty for nothing."""
+    renewals: int = 0
+    """How often its file was taken up anew, because it was mended or replaced."""
 
     @property
     def contents(self) -> Contents:
-        """What its file must hold (`proof.prove_segment`)."""
+        """Returns what its file must hold (`proof.prove_segment`)."""
         return Contents(self.base_offset, self.end_offset, self.size, self.dense, self.batches, self.header_digest)

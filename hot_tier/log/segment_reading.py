@@ -1,11 +1,10 @@
 """Bytes of one segment, checked before they are served.
 
 Invariants:
-- Every byte is checked against its CRC once per life of the process before it is served: what was appended by
-  this process counts as checked, the rest is checked by the first read (`read_checked`). Nothing counts as checked
-  any more once a reader has found a wrong CRC (`CheckedBytes.doubt`).
-- What no CRC covers (base offset, length, leader epoch) is checked at every read. Batches must follow each other, in
-  the epochs that the log knows; where compaction left gaps, their heads must be what they were (`heads`).
+- Every read checks all that it hands out: the CRC of each batch, and what no CRC covers (base offset, length, leader
+  epoch). Batches must follow each other, in the epochs that the log knows; where compaction left gaps, their heads must
+  be what they were (`heads`). A byte that was right when it was written, or read before, may be wrong now: a disk may
+  flip a bit at any time, and many clients check no CRC.
 - What another process wrote is proved against the seal, or what a clean stop wrote down, before any of it is served.
 - What is found to be wrong is marked in the segment's `damage`, and ends the bytes before it.
 """
@@ -17,19 +16,14 @@ from hot_tier.log.epochs import History
 from hot_tier.log.files import read_at, read_cached_at
 from hot_tier.log.heads import extended, read_marked
 from hot_tier.log.index import UNKNOWN
-from hot_tier.log.scan import HEADS_DIFFER, WRONG_HEADER, Walk, following_bytes, sound_bytes
+from hot_tier.log.scan import HEADS_DIFFER, WRONG_HEADER, Walk, sound_bytes
 from hot_tier.log.segment import Segment
 
 
 def read_cached(segment: Segment, position: int, length: int, base_offset: int, history: History) -> memoryview | None:
-    """Returns the batches there, from the one that starts at `base_offset` up to the first damaged one. None where that
-    would wait for the disk, or takes more than a look at their heads."""
-    if (
-        segment.retired
-        or not segment.dense
-        or segment.damage.unsound
-        or not segment.checked_bytes.covers(position, length)
-    ):
+    """Returns the batches there, from the one that starts at `base_offset` up to the first damaged one. Returns None if
+    that would wait for the disk, or needs more than these bytes."""
+    if segment.retired or not segment.dense or segment.damage.unsound or segment.known_heads.is_unproven(position):
         return None
     try:
         data = read_cached_at(segment.file().fd, position, length)
@@ -37,16 +31,15 @@ def read_cached(segment: Segment, position: int, length: int, base_offset: int, 
         raise StorageFailure(f"cannot read: {error}", where=segment.path) from error
     if data is None:
         return None
-    sound = following_bytes(data, base_offset, segment.end_offset, history)
+    sound = sound_bytes(data, base_offset, segment.end_offset, dense=True, history=history)
     return data if sound == length else _until_damage(segment, data, position, sound)
 
 
 def read_checked(
     segment: Segment, fd: int, position: int, length: int, base_offset: int, history: History
 ) -> memoryview:
-    """As `read_cached`, and CRCs are checked where they have not been. Waits for the disk; any thread may call it."""
-    checked_bytes = segment.checked_bytes
-    if checked_bytes.is_unproven(position):
+    """As `read_cached`, but it waits for the disk. Any thread may call it."""
+    if segment.known_heads.is_unproven(position):
         prove(segment, fd, history)
     if segment.damage.unsound:
         raise segment.damage.error(position)
@@ -54,32 +47,23 @@ def read_checked(
         data = read_at(fd, position, length) if segment.dense else _read_marked(segment, fd, position, length, history)
     except OSError as error:
         raise StorageFailure(f"cannot read: {error}", where=segment.path) from error
-    checked = len(data) == length and checked_bytes.covers(position, length)
-    if checked and segment.dense:
-        sound = following_bytes(data, base_offset, segment.end_offset, history)
-    elif checked:
-        sound = length
-    else:
-        sound = sound_bytes(data, base_offset, segment.end_offset, dense=segment.dense, history=history)
+    sound = sound_bytes(data, base_offset, segment.end_offset, dense=segment.dense, history=history)
     if position + length > segment.size:
         return data[:sound]  # It was cut meanwhile.
-    if sound < length:
-        data = _until_damage(segment, data, position, sound)
-    checked_bytes.add(position, position + sound)
-    return data
+    return data if sound == length else _until_damage(segment, data, position, sound)
 
 
 def _read_marked(segment: Segment, fd: int, position: int, length: int, history: History) -> memoryview:
-    checked_bytes, damage = segment.checked_bytes, segment.damage
-    marks, written = checked_bytes.marks, checked_bytes.written
+    known_heads, damage = segment.known_heads, segment.damage
+    marks, written = known_heads.marks, known_heads.written
     if marks is None or marks.end < position + length:
         marks, walk = extended(marks, fd, segment.base_offset, written.size, history)
         digest = written.digest if written.batches != UNKNOWN else walk.header_digest
         if walk.fault is not None or walk.header_digest != digest:
-            if checked_bytes.written is written:
+            if known_heads.written is written:
                 damage.mark_unsound(walk.fault or HEADS_DIFFER)
             raise damage.error(position)
-        checked_bytes.marks = marks
+        known_heads.marks = marks
     data = read_marked(fd, marks, position, length, segment.base_offset)
     if data is None:
         damage.mark_unsound(HEADS_DIFFER)
@@ -95,10 +79,9 @@ def _until_damage(segment: Segment, data: memoryview, position: int, sound: int)
 
 
 def prove(segment: Segment, fd: int, history: History) -> None:
-    """Looks whether the bytes that another process wrote are what it wrote, as far as heads tell. Waits for the
-    disk."""
-    checked_bytes, damage = segment.checked_bytes, segment.damage
-    written = checked_bytes.unproven
+    """Checks that the bytes of another process are what it wrote, as far as heads tell. Waits for the disk."""
+    known_heads, damage = segment.known_heads, segment.damage
+    written = known_heads.unproven
     if written is None:
         return
     if segment.dense:
@@ -106,8 +89,8 @@ def prove(segment: Segment, fd: int, history: History) -> None:
         for _ in walk:
             pass
     else:
-        checked_bytes.marks, walk = extended(None, fd, segment.base_offset, written.size, history)
-    if checked_bytes.unproven is not written:
+        known_heads.marks, walk = extended(None, fd, segment.base_offset, written.size, history)
+    if known_heads.unproven is not written:
         return  # It was cut meanwhile.
     if walk.fault is not None:
         damage.blame(fd, walk.last if walk.batches else -1, walk.position, walk.fault)
@@ -124,11 +107,11 @@ def prove(segment: Segment, fd: int, history: History) -> None:
         and walk.next_offset != segment.end_offset
     ):
         damage.mark_unsound(f"it ends at offset {walk.next_offset}, not at {segment.end_offset}")
-    checked_bytes.unproven = None
+    known_heads.unproven = None
 
 
 def _find_damage(segment: Segment, fd: int, size: int, history: History) -> None:
-    """The heads are not what was written. A CRC field may be wrong: then its batch is found."""
+    """Looks for damage where the heads are not what was written. If a CRC field is wrong, its batch is found."""
     walk = Walk(fd, 0, size, segment.base_offset, dense=segment.dense, check_from=0, history=history)
     for _ in walk:
         pass

@@ -1,22 +1,13 @@
 """Settings of everything the logs of one data directory share. A topic's own settings are in `config`."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from hot_tier.errors import SettingsError
-from hot_tier.log.config import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
     data_dir: str = field(default="data", metadata={"doc": "Directory that holds the logs; made if it is missing."})
-    flush: Literal["commit", "os"] = field(
-        default="commit",
-        metadata={
-            "doc": "For topics that do not set it: 'commit' syncs records to the disk before they are acknowledged, "
-            "'os' leaves that to the page cache."
-        },
-    )
     max_open_files: int = field(
         default=1024,
         metadata={"doc": "At most about this many log files are kept open; the least recently used are closed."},
@@ -53,12 +44,11 @@ class LogSettings:
         default=86_400_000,
         metadata={"doc": "A producer that wrote nothing for this long is forgotten, and with it its duplicates."},
     )
+    idempotency_key_window_ms: int = field(
+        default=300_000,
+        metadata={"doc": "How long the `Idempotency-Key` of a message posted over HTTP is remembered."},
+    )
 
     def __post_init__(self) -> None:
         if not self.data_dir.strip():
             raise SettingsError("data_dir cannot be empty", hint="name a directory, or leave it out for ./data")
-
-    @property
-    def topic_defaults(self) -> TopicConfig:
-        """What a topic has where it sets nothing itself."""
-        return TopicConfig(flush=self.flush)

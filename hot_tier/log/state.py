@@ -15,6 +15,7 @@ from uuid import UUID
 import orjson
 
 from hot_tier.log import names
+from hot_tier.log.aborted_files import read_aborted, write_aborted
 from hot_tier.log.epochs import LeaderEpochs
 from hot_tier.log.files import FilePool
 from hot_tier.log.index import UNKNOWN, Seal
@@ -47,7 +48,7 @@ class LogState:
 
     @property
     def gaps_below(self) -> int:
-        """The end of the last segment with gaps between its batches; 0: there is none."""
+        """Returns the end of the last segment with gaps between its batches; 0: there is none."""
         return max((segment.end_offset for segment in self.segments if not segment.dense), default=0)
 
 
@@ -67,6 +68,7 @@ def write_clean_shutdown(states: Mapping[Key, LogState], logs_directory: str) ->
             "start_known": state.start_known,
             "lost_end": state.lost_end,
             "heads": [[segment.batches, segment.header_digest, segment.damage.what] for segment in state.segments],
+            **_transactions(state),
         }
         for (topic_id, partition), state in states.items()
     ]
@@ -74,7 +76,7 @@ def write_clean_shutdown(states: Mapping[Key, LogState], logs_directory: str) ->
 
 
 def read_clean_shutdown(content: bytes, logs_directory: str, pool: FilePool) -> dict[Key, LogState] | None:
-    """None if the file is not whole: then nothing in it counts."""
+    """Returns the states of all logs, or None if the file is not whole: then nothing in it counts."""
     lines = read_sealed_text(names.CLEAN_SHUTDOWN, content)
     if lines is None:
         return None
@@ -96,6 +98,7 @@ def _state(log: dict[str, Any], logs_directory: str, pool: FilePool) -> LogState
         segment.wrote(*digest)
         if damaged and not segment.damage.what:
             segment.damage.what = f"byte {damaged[0]}: found by an earlier process"
+        segment.unread = segment.damage.unsound = segment.base_offset in log.get("unread", ())
         state.segments.append(segment)
     state.start_known = log.get("start_known", False)
     state.lost_end = log.get("lost_end", 0)
@@ -103,4 +106,20 @@ def _state(log: dict[str, Any], logs_directory: str, pool: FilePool) -> LogState
         found = read_producers(b64decode(log["producers"]))
         assert found is not None
         state.producers = found[1]
+    if log.get("aborted"):
+        aborted = read_aborted(b64decode(log["aborted"]), 0, state.end_offset)
+        assert aborted is not None
+        state.producers.transactions.aborted = aborted
+        for segment in state.segments:
+            segment.aborts = segment.sealed and len(aborted.between(segment.base_offset, segment.end_offset)) > 0
     return state
+
+
+def _transactions(state: LogState) -> dict[str, Any]:
+    """Returns what is written down of aborted transactions: nothing, where there were none."""
+    found: dict[str, Any] = {}
+    if len(state.producers.transactions.aborted):
+        content = write_aborted(state.producers.transactions.aborted, 0, state.end_offset)
+        found["aborted"] = b64encode(content).decode()
+    unread = [segment.base_offset for segment in state.segments if segment.unread]
+    return found | {"unread": unread} if unread else found

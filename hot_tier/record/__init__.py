@@ -1,7 +1,7 @@
 """RecordBatch v2, the format of everything stored and sent. `docs/formats/record-batch.md` draws it.
 
 - `batch`: the header: view, in-place assignment, walking a run of batches
-- `crc`: CRC-32C
+- `crc`: CRC-32C; `crc_tables`: how those of parts add up
 - `compression`: the four codecs, with a cap that holds while decompressing
 - `recompression`: a batch with another codec
 - `validate`: what a produced batch must satisfy before it is appended

@@ -11,9 +11,9 @@
               │ timestamp │ timestamp │ id       │ epoch    │ sequence │ count  │ batch length + 12
             ──┴───────────┴───────────┴──────────┴──────────┴──────────┴────────┴────────────
 
-The CRC covers everything from `attributes` on, so `assign` needs no new one. Nothing here looks at records:
-`validate`, `records` and `columns` do. Positions are bytes into the buffer given, so that a caller never
-slices to look at a header.
+The CRC covers everything from `attributes` on, so `assign` does not change it. This module does not look at records:
+`validate`, `records` and `columns` do. Positions are bytes into the given buffer, so a caller reads a header without
+slicing.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypedDict, Unpack
 
 from hot_tier.errors import CorruptBatch
+from hot_tier.ids import TopicPartition
 from hot_tier.record.crc import crc32c
 
 HEADER_BYTES: Final = 61
@@ -71,7 +72,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, header included."""
+        """Returns the bytes of the whole batch, header included."""
         return self.batch_length + LENGTH_OVERHEAD
 
     @property
@@ -109,7 +110,7 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: ReadBuffer, position: int = 0) -> BatchHeader:
-    """The header at `position`. Its lengths are plausible; nothing else about it has been checked."""
+    """Returns the header at `position`. Its lengths are plausible; nothing else is checked."""
     if position < 0 or len(buffer) - position < HEADER_BYTES:
         raise CorruptBatch(
             f"{max(len(buffer) - position, 0)} bytes where a batch header takes {HEADER_BYTES}",
@@ -157,10 +158,26 @@ def check_crc(buffer: ReadBuffer, header: BatchHeader, position: int = 0) -> Non
         )
 
 
-def iter_headers(buffer: ReadBuffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Each whole batch's position and header; a partial batch at the end is left out.
+def check_follows(
+    header: BatchHeader, log: TopicPartition, end_offset: int, gaps_below: int, epoch: int, leader_epoch: int
+) -> None:
+    """Raises CorruptBatch unless the batch goes on where the log ends, or by `gaps_below` where compaction left gaps.
+    Its epoch is the log's or a later one, up to its leader's."""
+    if not end_offset <= header.base_offset <= max(end_offset, gaps_below) or header.last_offset_delta < 0:
+        raise CorruptBatch(
+            f"the leader sent offset {header.base_offset}, the log goes on at {end_offset}", where=str(log)
+        )
+    if not epoch <= header.leader_epoch <= leader_epoch:
+        raise CorruptBatch(
+            f"the leader of epoch {leader_epoch} sent a batch of epoch {header.leader_epoch}, the log is in {epoch}",
+            where=str(log),
+        )
 
-    A length too small for a header cannot be stepped over and raises CorruptBatch.
+
+def iter_headers(buffer: ReadBuffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Yields the position and header of each whole batch. A partial batch at the end is left out.
+
+    A length that is too small for a header raises CorruptBatch, because nobody knows where the next batch begins.
     """
     position, end = 0, len(buffer)
     while end - position >= HEADER_BYTES:
@@ -186,7 +203,7 @@ def whole_batches_bytes(buffer: ReadBuffer) -> int:
 
 
 class HeaderFields(TypedDict, total=False):
-    """What a new header says; whatever is left out is 0 for counts, -1 for ids, False for flags."""
+    """The fields of a new header. A field that is not given is 0 for counts, -1 for ids, False for flags."""
 
     base_offset: int
     leader_epoch: int
@@ -204,7 +221,7 @@ class HeaderFields(TypedDict, total=False):
 
 
 def write_header(buffer: WriteBuffer, batch_bytes: int, position: int = 0, **fields: Unpack[HeaderFields]) -> None:
-    """Writes header and CRC of a batch of `batch_bytes` at `position`, whose records are there already."""
+    """Writes header and CRC of a batch of `batch_bytes` at `position`. The records must be there already."""
     attributes = fields.get("codec", 0)
     if fields.get("log_append_time"):
         attributes |= LOG_APPEND_TIME
@@ -233,7 +250,7 @@ def write_header(buffer: WriteBuffer, batch_bytes: int, position: int = 0, **fie
 
 
 def write_batch(records: ReadBuffer, **fields: Unpack[HeaderFields]) -> bytearray:
-    """A whole batch around `records`, which are encoded and compressed already."""
+    """Returns a whole batch around `records`, which are already encoded and compressed."""
     batch = bytearray(HEADER_BYTES)
     batch += records
     write_header(batch, len(batch), **fields)

@@ -1,7 +1,7 @@
-"""Arrow columns out of batches: the buffers that the decoding kernel fills, and what it is given to read.
+"""Makes Arrow columns from batches: the buffers that the decoding kernel fills, and its input.
 
-A `Chunk` gathers batches, decompressed; one run of the kernel over it makes the columns that
-`columns.RecordColumns` names. Which batches, and how many in a chunk, is decided in `columns`.
+A `Chunk` gathers decompressed batches. One run of the kernel over a chunk makes the columns that
+`columns.RecordColumns` names. `columns` decides which batches go into a chunk.
 """
 
 from typing import Any, Final, NamedTuple, TypeVar
@@ -110,8 +110,8 @@ class Chunk:
 
 
 def pooled(length: int, kind: type[_Number]) -> npt.NDArray[_Number]:
-    """An array in Arrow's memory pool, which hands out pages it has had before: with fresh ones from the
-    kernel of the operating system, decoding takes twice as long."""
+    """Returns an array in Arrow's memory pool. The pool reuses pages; with fresh pages from the operating system
+    decoding takes twice as long."""
     buffer: Any = pa.allocate_buffer(length * np.dtype(kind).itemsize)
     return np.frombuffer(buffer, kind)
 

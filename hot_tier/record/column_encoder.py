@@ -1,7 +1,7 @@
-"""Record batches out of Arrow columns: columns laid out for the encoding kernel, and batches cut from them.
+"""Makes record batches from Arrow columns: lays out columns for the encoding kernel, and cuts batches from them.
 
-Which rows make a batch is told by `first_row` and `end_row`; `breaks` says where one batch cannot go on, and
-`Encoder.fit` where it should not. `columns` puts the two together.
+`first_row` and `end_row` say which rows make a batch. `breaks` says where a batch must end, and `Encoder.fit` where it
+should end. `columns` uses both.
 """
 
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -25,7 +25,7 @@ _NO_BYTES: Final = np.zeros(0, np.uint8)
 
 
 def breaks(columns: "RecordColumns") -> npt.NDArray[np.intp]:
-    """The rows that cannot be in one batch with the row before them."""
+    """Returns the rows that cannot be in the same batch as the row before them."""
     kinds, times, epochs = columns.timestamp_types, columns.timestamps, columns.leader_epochs
     return 1 + np.flatnonzero(
         (epochs[1:] != epochs[:-1])
@@ -36,7 +36,7 @@ def breaks(columns: "RecordColumns") -> npt.NDArray[np.intp]:
 
 
 class Encoder:
-    """Columns as the kernel takes them, laid out once for all batches made of them."""
+    """Columns in the layout of the kernel. They are laid out once for all batches."""
 
     def __init__(self, columns: "RecordColumns") -> None:
         entries: Any = columns.headers.values
@@ -60,7 +60,7 @@ class Encoder:
         self._bytes_before = ends - ends[0] + np.arange(len(ends)) * kernels.MOST_RECORD_OVERHEAD
 
     def fit(self, first_row: int, batch_bytes: int) -> int:
-        """Where a batch that begins with `first_row` ends, so that it stays near `batch_bytes`."""
+        """Returns the end row of a batch that begins with `first_row` and stays near `batch_bytes`."""
         bytes_before, offsets = self._bytes_before, self._columns.offsets
         by_bytes = np.searchsorted(bytes_before, bytes_before[first_row] + batch_bytes, "right") - 1
         last_offset = min(int(offsets[first_row]) + MAX_OFFSET_DELTA, LAST_OFFSET)
@@ -68,7 +68,7 @@ class Encoder:
         return max(first_row + 1, int(min(by_bytes, by_delta)))
 
     def most_bytes(self, first_row: int, end_row: int) -> int:
-        """What the records of these rows can take at most, uncompressed."""
+        """Returns the most bytes that the records of these rows can take, uncompressed."""
         first_header, end_header = int(self._header_ends[first_row]), int(self._header_ends[end_row])
         return (
             (end_row - first_row) * kernels.MOST_RECORD_OVERHEAD
@@ -78,7 +78,7 @@ class Encoder:
         )
 
     def batch(self, first_row: int, end_row: int, **fields: Unpack[HeaderFields]) -> bytearray:
-        """These rows as one batch; `fields` are the codec, and whatever the header shall say otherwise."""
+        """Returns these rows as one batch. `fields` are the codec and the other fields of the header."""
         out = pooled(self.most_bytes(first_row, end_row), np.uint8)
         size = kernels.encode_records(out, first_row, end_row, *self._arguments)
         records = compress(fields.get("codec", 0), out[:size].data)
@@ -107,7 +107,7 @@ class Encoder:
 
 
 def _layout(array: Any, kind: pa.DataType) -> tuple[Int32s, Uint8s, int]:
-    """Offsets, validity bitmap, and the bit of the first row in it; -1 if nothing is null."""
+    """Returns the offsets, the validity bitmap, and the bit of the first row in it (-1 if nothing is null)."""
     if array.type != kind:
         raise TypeError(f"a column of {array.type}, not {kind}")
     validity, offsets, *_ = array.buffers()
@@ -120,7 +120,7 @@ def _layout(array: Any, kind: pa.DataType) -> tuple[Int32s, Uint8s, int]:
 
 
 def _field(array: Any, kind: pa.DataType) -> tuple[Int32s, Uint8s, Uint8s, int]:
-    """Like `_layout`, with the data second."""
+    """Returns what `_layout` returns, with the data in second place."""
     ends, bits, bit = _layout(array, kind)
     data = array.buffers()[2]
     return ends, _NO_BYTES if data is None else np.frombuffer(data, np.uint8), bits, bit

@@ -5,10 +5,10 @@ Arrow's own buffers, so no Python object is made for a record. Types are always 
 32-bit offsets, which Parquet and Spark take as they are: one `RecordColumns` holds at most 2 GiB, and
 `iter_columns` splits whatever is larger. Nothing is ever `large_binary`.
 
-Stored bytes are foreign bytes: the CRC is checked, and damage raises CorruptBatch.
+Stored bytes are foreign bytes: every function here checks the CRC, and damage raises CorruptBatch.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -68,7 +68,7 @@ class RecordColumns:
         return len(self.offsets)
 
     def slice(self, first_row: int, end_row: int) -> "RecordColumns":
-        """The rows from `first_row` up to `end_row`, without copying."""
+        """Returns the rows from `first_row` up to `end_row`, without copying."""
         length = end_row - first_row
         return RecordColumns(
             self.offsets[first_row:end_row],
@@ -89,10 +89,10 @@ def decode_batches(
     max_decompressed_bytes: int = MAX_COLUMNS_BYTES,
     skip_control: bool = True,
 ) -> RecordColumns:
-    """All records in `buffer` with `from_offset` <= offset < `end_offset`; a partial last batch is ignored.
+    """Returns all records in `buffer` with `from_offset` <= offset < `end_offset`. A partial last batch is ignored.
 
-    BatchTooLarge if they take more than `max_decompressed_bytes` together. That cannot be above 2 GiB;
-    `iter_columns` knows no such limit.
+    Raises BatchTooLarge if the records take more than `max_decompressed_bytes` together. That limit is at most 2 GiB;
+    `iter_columns` has no such limit.
     """
     room = min(max_decompressed_bytes, MAX_COLUMNS_BYTES)
     chunk = Chunk()
@@ -110,9 +110,9 @@ def iter_columns(
     skip_control: bool = True,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[RecordColumns]:
-    """The same records in columns of about `chunk_bytes` each, so that any number of batches can be read.
+    """Yields the same records in columns of about `chunk_bytes` each, so that any number of batches can be read.
 
-    BatchTooLarge if the records of one batch take more than `max_decompressed_bytes`.
+    Raises BatchTooLarge if the records of one batch take more than `max_decompressed_bytes`.
     """
     found = sound_batches(buffer, from_offset, end_offset, skip_control)
     for chunk in _chunks(((buffer, *each) for each in found), max_decompressed_bytes, chunk_bytes):
@@ -122,8 +122,8 @@ def iter_columns(
 def columns_of(
     batches: Iterable[tuple[ReadBuffer, int, BatchHeader]], *, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[RecordColumns]:
-    """All records of these batches, each given as its buffer, its position there and its header; control batches hold
-    none. The caller has checked them."""
+    """Returns all records of these batches. A batch is given as its buffer, its position there and its header. Control
+    batches hold no records. The caller has checked the batches."""
     with_records = (each for each in batches if each[2].record_count and not each[2].is_control)
     for chunk in _chunks(with_records, MAX_DECOMPRESSED_BYTES, chunk_bytes):
         yield RecordColumns(*chunk.decode(0, None))
@@ -155,10 +155,10 @@ def encode_batch(
     base_sequence: int = -1,
     transactional: bool = False,
 ) -> bytearray:
-    """All rows as one batch; base offset and leader epoch are those of the first row unless given.
+    """Returns all rows as one batch. Base offset and leader epoch are those of the first row unless given.
 
-    One batch can say only one leader epoch, one kind of timestamp, and one time if that is the broker's:
-    rows that differ in these take `encode_batches`.
+    A batch has one leader epoch, one kind of timestamp, and one time if the broker set it. For rows that differ in
+    these use `encode_batches`.
     """
     if len(columns) == 0 or len(breaks(columns)):
         raise ValueError("these rows are not one batch: encode_batches splits them")
@@ -175,14 +175,18 @@ def encode_batch(
     )
 
 
-def encode_batches(columns: RecordColumns, *, codec: int = 0, batch_bytes: int = BATCH_BYTES) -> ReadBuffer:
-    """All rows as batches of up to about `batch_bytes` before compression, one after the other.
+def encode_batches(
+    columns: RecordColumns, *, codec: int = 0, batch_bytes: int = BATCH_BYTES, cut_at: Sequence[int] = ()
+) -> ReadBuffer:
+    """Returns all rows as batches of up to about `batch_bytes` before compression, one after the other.
 
-    Offsets, leader epochs and timestamps are the rows' own; a new batch begins wherever one batch could not
-    tell them apart. Gaps between offsets stay gaps.
+    Offsets, leader epochs and timestamps stay as they are in the rows. A new batch begins where one batch cannot hold
+    both, and no batch goes on over an offset in `cut_at`. Gaps between offsets stay gaps.
     """
     encoder = Encoder(columns)
     ends = np.append(breaks(columns), len(columns))
+    if len(cut_at):
+        ends = np.union1d(ends, np.searchsorted(columns.offsets, cut_at))
     spans: list[tuple[int, int]] = []
     first_row = 0
     while first_row < len(columns):

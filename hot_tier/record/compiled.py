@@ -20,5 +20,6 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """A part of kernels. Left to itself LLVM calls it, and a walk over records takes twice as long."""
+    """Compiles a part of kernels that is always inlined. If LLVM decides, it makes a call, and a walk over records
+    takes twice as long."""
     return numba.njit(forceinline=True)(function)

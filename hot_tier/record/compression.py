@@ -31,7 +31,7 @@ from hot_tier.record.batch import ReadBuffer
 
 
 class Codec(IntEnum):
-    """The numbers of the `attributes` field."""
+    """The codecs, by their number in the `attributes` field."""
 
     NONE = 0
     GZIP = 1
@@ -69,7 +69,7 @@ _contexts: Final = _Contexts()
 
 
 def compress(codec: int, data: ReadBuffer) -> ReadBuffer:
-    """`data` in one frame of `codec`; with `Codec.NONE` it is `data` itself."""
+    """Returns `data` in one frame of `codec`; with `Codec.NONE` returns `data` itself."""
     if codec == Codec.NONE:
         return data
     if codec == Codec.GZIP:
@@ -85,9 +85,9 @@ def compress(codec: int, data: ReadBuffer) -> ReadBuffer:
 
 
 def decompress(codec: int, data: ReadBuffer, max_bytes: int) -> ReadBuffer:
-    """What `data` held before compression; `data` itself with `Codec.NONE`.
+    """Returns `data` decompressed; with `Codec.NONE` returns `data` itself.
 
-    BatchTooLarge as soon as that is known to be more than `max_bytes`, CorruptBatch if it is no whole frame.
+    Raises BatchTooLarge as soon as the result is known to pass `max_bytes`, CorruptBatch if `data` is not whole frames.
     """
     if codec == Codec.NONE:
         if len(data) > max_bytes:
@@ -103,7 +103,7 @@ def decompress(codec: int, data: ReadBuffer, max_bytes: int) -> ReadBuffer:
 
 
 def most_parts(max_bytes: int) -> int:
-    """How many frames or blocks a batch may have whose records may take `max_bytes`."""
+    """Returns how many frames or blocks a batch may have if its records may take `max_bytes`."""
     return 16 + max_bytes // _PART_BYTES
 
 
@@ -235,9 +235,9 @@ def _decompress_zstd(data: memoryview, max_bytes: int) -> bytes:
 
 
 def _zstd_frames(data: memoryview, max_bytes: int) -> Iterator[tuple[memoryview, int]]:
-    """Each frame, and the most bytes it can hold, told from its block headers alone.
+    """Yields each frame and the most bytes that it can hold, from its block headers alone.
 
-    Stops at a frame whose raw and run-length blocks alone pass `max_bytes`: the usual bomb costs nothing.
+    Stops at a frame whose raw and run-length blocks alone pass `max_bytes`, so the usual bomb costs nothing.
     """
     position = 0
     left = most_parts(max_bytes) * _ZSTD_BLOCKS_PER_PART

@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 
 def crc32c(buffer: "ReadableBuffer", previous: int = 0) -> int:
-    """The checksum of `buffer`, continued from `previous` where a message comes in parts."""
+    """Returns the checksum of `buffer`. It continues from `previous` where a message comes in parts."""
     checksum: int = checksums.crc32c(buffer, previous)
     return checksum

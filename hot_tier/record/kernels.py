@@ -1,8 +1,8 @@
 """The compiled loops over records: the walk for validation, columns out of records, records out of columns.
 
 Every kernel has exactly one signature, compiled (or loaded from numba's cache) when this module is imported;
-so import it where it is needed, and call `warm_up` once at start. They release the GIL, allocate nothing and
-never raise: foreign bytes give a status below zero, which `validate` and `columns` turn into our errors.
+so import it where it is needed. They release the GIL, allocate nothing and never raise: foreign bytes give a status
+below zero, which `validate` and `columns` turn into our errors.
 
 All of them stay in this one file, because numba's cache notices a change only in the file of the kernel
 itself, not in a file it imports from.
@@ -96,8 +96,9 @@ def _intrinsic(function: Callable[..., Any]) -> Any:
 
 @_intrinsic
 def _pointer(typing_context, array):  # type: ignore[no-untyped-def]
-    """Where the array's items are. Kernels work on these: indexing an array wraps negative indexes around,
-    and handing one to an inlined part counts references atomically; both cost more than the work itself."""
+    """Returns a pointer to the array's items. Kernels use pointers because indexing an array checks for negative
+    indexes, and passing an array to an inlined part counts references atomically. Both cost more than the work
+    itself."""
 
     def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         return context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -107,7 +108,7 @@ def _pointer(typing_context, array):  # type: ignore[no-untyped-def]
 
 @_intrinsic
 def _copy(typing_context, target, target_at, source, source_at, length):  # type: ignore[no-untyped-def]
-    """memcpy between two pointers; a loop over bytes is slower, for want of a promise that they do not overlap."""
+    """Copies bytes with memcpy. A loop is slower, because the compiler does not know that the two do not overlap."""
 
     def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         target, target_at, source, source_at, length = arguments
@@ -120,7 +121,7 @@ def _copy(typing_context, target, target_at, source, source_at, length):  # type
 
 @inlined
 def _read_varint(data, position, end):  # type: ignore[no-untyped-def]
-    """A zigzag varint of up to 32 bits, and where it ends; -1 there means that it does not."""
+    """Returns a zigzag varint of up to 32 bits and its end. The end is -1 if the varint does not end."""
     shift = np.uint64(0)
     value = np.uint64(0)
     while position < end and shift < np.uint64(35):
@@ -137,7 +138,7 @@ def _read_varint(data, position, end):  # type: ignore[no-untyped-def]
 
 @inlined
 def _read_varlong(data, position, end):  # type: ignore[no-untyped-def]
-    """A zigzag varint of up to 64 bits, and where it ends; -1 there means that it does not."""
+    """Returns a zigzag varint of up to 64 bits and its end. The end is -1 if the varint does not end."""
     shift = np.uint64(0)
     value = np.uint64(0)
     while position < end and shift < np.uint64(70):
@@ -154,7 +155,8 @@ def _read_varlong(data, position, end):  # type: ignore[no-untyped-def]
 
 @inlined
 def _read_field(data, position, end):  # type: ignore[no-untyped-def]
-    """A length and that many bytes: the length (-1: null), and where its bytes start; below 0 is a fault."""
+    """Reads a length and that many bytes. Returns the length (-1: null) and the start of the bytes (below 0: a
+    fault)."""
     length, position = _read_varint(data, position, end)
     if position < 0:
         return np.int64(0), np.int64(VARINT)
@@ -165,7 +167,7 @@ def _read_field(data, position, end):  # type: ignore[no-untyped-def]
 
 @inlined
 def _read_record(data, position, size):  # type: ignore[no-untyped-def]
-    """The fields of one record up to its headers.
+    """Returns the fields of one record up to its headers.
 
     (status, end of the record, timestamp delta, offset delta, key length, key at, value length, value at,
     header count, headers at)
@@ -250,8 +252,8 @@ def walk_records(data, start, count, base_timestamp, least_timestamp, greatest_t
     Offset deltas must be 0, 1, 2 …, timestamps -1 or within the bounds, header keys UTF-8. Returns the status,
     the index of the record it is about, and the greatest timestamp (that of the record at fault for TIMESTAMP).
 
-    Where `refused` has room, the walk does not end at a record of which only its content is wrong (`OF_ONE_RECORD`):
-    its index and its status are put there, and the status is REFUSED, the index how many they are.
+    Where `refused` has room, the walk goes on behind a record whose content alone is wrong (`OF_ONE_RECORD`). The index
+    and the status of such a record are put into `refused`; the walk then returns REFUSED and their number.
     """
     position = start
     size = np.int64(data.shape[0])
@@ -456,7 +458,7 @@ def decode_headers(  # type: ignore[no-untyped-def]
     value_bits,
     totals,
 ):
-    """The headers of rows that `decode_records` has found in `data`, and found to be sound."""
+    """Appends the headers of rows in `data`. `decode_records` has already found and checked them."""
     size = np.int64(data.shape[0])
     data = _pointer(data)
     key_ends, keys, key_bits = _pointer(key_ends), _pointer(keys), _pointer(key_bits)
@@ -509,7 +511,8 @@ def _write_varint(out, position, value):  # type: ignore[no-untyped-def]
 
 @inlined
 def _is_null(bits, bit, index):  # type: ignore[no-untyped-def]
-    """By the bitmap that has the first row's bit at `bit`; -1 for a column without nulls."""
+    """Returns whether the row is null. `bit` is the first row's bit in the bitmap; it is -1 for a column without
+    nulls."""
     return bit >= 0 and not bits[(bit + index) >> 3] >> ((bit + index) & 7) & 1
 
 
@@ -616,8 +619,3 @@ def encode_records(  # type: ignore[no-untyped-def]
             length = _field_length(content_ends, content_bits, content_bit, header)
             position = _write_field(out, position, content_ends, contents, header, length)
     return position
-
-
-def warm_up() -> None:
-    """Importing this module has compiled everything; one empty walk shows that it runs on this machine."""
-    walk_records(np.zeros(0, np.uint8), 0, 0, 0, 0, 0, False, np.zeros(0, np.int64))

@@ -43,7 +43,7 @@ class Record(NamedTuple):
 
 
 class RecordLike(Protocol):
-    """What `encode_records` takes: anything with these four, `Record` among them."""
+    """What `encode_records` takes: any object with these four attributes, for example a `Record`."""
 
     @property
     def timestamp(self) -> int: ...
@@ -73,10 +73,10 @@ def decode_records(
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
     skip_control: bool = True,
 ) -> list[Record]:
-    """The records of all whole batches in `buffer` with `from_offset` <= offset < `end_offset`.
+    """Returns the records of all whole batches in `buffer` with `from_offset` <= offset < `end_offset`.
 
-    At most `max_records` of them, and no batch after the last one needed is decompressed;
-    `max_decompressed_bytes` holds for each batch by itself.
+    Returns at most `max_records`, and decompresses no batch after the last one needed. `max_decompressed_bytes` is the
+    limit of each single batch.
     """
     found: list[Record] = []
     room = LAST_OFFSET if max_records is None else max_records
@@ -95,11 +95,11 @@ def decode_records(
 def sound_batches(
     buffer: ReadBuffer, from_offset: int, end_offset: int | None, skip_control: bool
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch that may hold offsets of the range.
+    """Yields the position and header of each whole batch that may hold offsets of the range.
 
-    Damage is found before anything is left out because of what a header says: a flipped bit must not make a
-    batch look like a control batch, or like an empty one. The base offset is outside the CRC; that offsets go
-    up from batch to batch is what can be checked of it.
+    Checks each batch for damage before a field of its header may leave it out: a flipped bit must not make a batch look
+    like a control batch or an empty one. The CRC does not cover the base offset, so the check of it is that offsets go
+    up from batch to batch.
     """
     next_offset = 0
     for position, header in iter_headers(buffer):
@@ -131,7 +131,7 @@ def encode_records(
     transactional: bool = False,
     control: bool = False,
 ) -> bytearray:
-    """One batch of `records`, which take the offsets from `base_offset` on; their own are not looked at."""
+    """Returns one batch of `records`. They get the offsets from `base_offset` on; offsets of their own are ignored."""
     if not records:
         raise ValueError("a batch holds at least one record")
     base_timestamp = records[0].timestamp

@@ -64,7 +64,7 @@ class BatchLimits:
 
 
 def validate_produced(batch: memoryview, limits: BatchLimits, now_ms: int) -> BatchHeader:
-    """The header of the one batch that `batch` holds, after everything about it was found to be right.
+    """Checks everything about the one batch in `batch` and returns its header.
 
     Raises CorruptBatch (MalformedBatch), InvalidRecord (InvalidTimestamp), BatchTooLarge or UnsupportedBatch.
     """
@@ -174,7 +174,8 @@ def _bad_timestamp(index: int, timestamp: int, least: int, greatest: int) -> Inv
 
 
 def _fault(walk: tuple[Any, ...], status: int, index: int, timestamp: int) -> TierlogError:
-    """What the walk ended at. Where only the content of records is wrong, all of them are looked for and named."""
+    """Returns the error for the record that the walk ended at. Where only the content of records is wrong, the error
+    names all of them."""
     from numpy import empty
 
     from hot_tier.record import kernels
@@ -192,7 +193,7 @@ def _fault(walk: tuple[Any, ...], status: int, index: int, timestamp: int) -> Ti
     if status == kernels.TIMESTAMP:
         error = _bad_timestamp(index, timestamp, least, greatest)
     elif late:
-        # As with Kafka, one timestamp that is wrong decides what the batch is refused for.
+        # As in Kafka, one wrong timestamp decides for which error the batch is refused.
         error = InvalidTimestamp(kernels.FAULTS[kernels.TIMESTAMP], where=f"record {late[0]}")
     else:
         error = InvalidRecord(kernels.FAULTS[status], where=f"record {index}")

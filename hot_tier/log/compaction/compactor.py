@@ -1,4 +1,4 @@
-"""Running a compaction: keys are gathered and segments rewritten in a thread, exchanged on the loop.
+"""Runs a compaction: a thread gathers keys and rewrites segments, the loop exchanges them.
 
 The rules are in `plan`, the order of the exchange in `swap`. A log with more keys than fit into the
 table takes several passes; each covers the next stretch of dirty log and rewrites everything before it.
@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
@@ -39,7 +39,16 @@ from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.proof import NotWhole
 from hot_tier.log.scan import HEADS_DIFFER, digest_of_heads
 from hot_tier.log.segment_info import SegmentInfo
-from hot_tier.record.batch import BatchHeader, check_crc, iter_headers, read_header, whole_batches_bytes, write_batch
+from hot_tier.log.transactions import AbortedIndex, Hidden
+from hot_tier.record.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    check_crc,
+    iter_headers,
+    read_header,
+    whole_batches_bytes,
+    write_batch,
+)
 from hot_tier.record.compression import Codec, compress
 
 _log = structlog.get_logger()
@@ -51,7 +60,7 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """The broker stops; the compaction is given up, and nothing has changed."""
+    """The broker stops. The compaction is given up and nothing has changed."""
 
 
 @dataclass(slots=True)
@@ -74,7 +83,7 @@ class Compactor:
         self._stopping = True
 
     def next_log(self, logs: Sequence[PartitionLog]) -> PartitionLog | None:
-        """The log that most needs to be compacted."""
+        """Returns the log that most needs to be compacted."""
         best: tuple[float, PartitionLog] | None = None
         now_ms = self._clock()
         for log in logs:
@@ -87,7 +96,7 @@ class Compactor:
         return best[1] if best is not None else None
 
     async def compact(self, log: PartitionLog) -> bool:
-        """Cleans all that may be cleaned now, due or not; whether it did."""
+        """Cleans all that may be cleaned now, due or not. Returns whether it did."""
         now_ms = self._clock()
         segments = self._cleanable(log, now_ms)
         try:
@@ -108,7 +117,7 @@ class Compactor:
             return False
 
     def _found_damaged(self, log: PartitionLog, error: NotWhole) -> None:
-        """Nothing from this segment on is compacted until it is mended. One that was deleted
+        """Marks a segment as damaged: nothing from it on is compacted until it is mended. A segment that was deleted
         meanwhile is not damaged."""
         for segment in log.sealed_segments():
             if segment.path == error.path:
@@ -128,7 +137,7 @@ class Compactor:
         while covered < end_offset:
             wanted = [segment for segment in dirty if segment.end_offset > covered]
             table, covered = await self._in_thread(
-                partial(build_table, wanted, covered, self._buffer_bytes, self._check)
+                partial(build_table, wanted, covered, self._buffer_bytes, log.aborted, self._check)
             )
             segments = [segment for segment in log.sealed_segments() if segment.base_offset < min(covered, end_offset)]
             archived = log.config.remote_storage_enable or log.log_start_offset < log.local_log_start_offset
@@ -142,11 +151,20 @@ class Compactor:
         return True
 
     async def _rewrite(self, log: PartitionLog, merge: Merge, table: KeyTable, covered: int, now_ms: int) -> None:
-        cleaned_ms = max(member.cleaned_ms for member in merge.members)
-        if any(member.cleaned_ms == NEVER_CLEANED for member in merge.members):
-            cleaned_ms = now_ms if merge.end_offset <= covered else NEVER_CLEANED
-        traces = log.producers.last_offsets()
-        rewritten = await self._in_thread(partial(rewrite, merge, table, log.config, traces, cleaned_ms, self._check))
+        cleaned_ms = merge.cleaned_ms
+        if cleaned_ms == NEVER_CLEANED and merge.end_offset <= covered:
+            cleaned_ms = now_ms
+        if _needed_outside(log, merge):
+            return
+        keep = Keep(
+            table,
+            Hidden(log.aborted.overlapping(merge.base_offset, merge.end_offset)),
+            merge.drop_markers,
+            merge.drop_control,
+            log.producers.last_offsets(),
+            log.producers.without_batches(),
+        )
+        rewritten = await self._in_thread(partial(rewrite, merge, keep, log.config, cleaned_ms, self._check))
         if rewritten is None:
             return
         swap = log.begin_swap([member.base_offset for member in merge.members])
@@ -158,8 +176,9 @@ class Compactor:
         except OSError:
             log.cancel_swap()
             raise
-        if log.finish_swap(swap, rewritten.seal, rewritten.index):
-            await self._in_thread(swap.settle)
+        with log.sync.whole_or_failed((OSError,)):
+            if log.finish_swap(swap, rewritten.seal, rewritten.index):
+                await self._in_thread(swap.settle)
 
     def _check(self) -> None:
         if self._stopping:
@@ -169,9 +188,20 @@ class Compactor:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
 
+def _needed_outside(log: PartitionLog, merge: Merge) -> bool:
+    """Returns whether an aborted transaction whose marker is here may have records in a segment before, which was not
+    cleaned: what is known of the transaction must not go before these records have gone."""
+    ended_here = log.aborted.between(merge.base_offset, merge.end_offset)
+    first = min((entry.first_offset for entry in ended_here), default=merge.base_offset)
+    return any(
+        segment.cleaned_ms == NEVER_CLEANED and segment.base_offset < merge.base_offset and segment.end_offset > first
+        for segment in log.sealed_segments()
+    )
+
+
 def iter_batches(segment: SegmentInfo) -> Generator[tuple[memoryview, BatchHeader], None, None]:
-    """Every batch of a segment, checked. NotWhole at the first that is not right, or after the last if all of them
-    together are not what the seal says: whoever keeps something of them reads to the end first."""
+    """Yields every batch of a segment, checked. Raises NotWhole at the first wrong batch, or after the last one if all
+    together are not what the seal says. So a caller that keeps something reads to the end first."""
     path = segment.path
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -212,30 +242,42 @@ def iter_batches(segment: SegmentInfo) -> Generator[tuple[memoryview, BatchHeade
 
 
 def build_table(
-    segments: Sequence[SegmentInfo], from_offset: int, max_bytes: int, check: Callable[[], None]
+    segments: Sequence[SegmentInfo], from_offset: int, max_bytes: int, aborted: AbortedIndex, check: Callable[[], None]
 ) -> tuple[KeyTable, int]:
-    """The latest offset of each key from `from_offset` on, and up to which offset the table knows them all."""
+    """Returns the latest offset of each key from `from_offset` on, and the offset up to which the table knows all keys.
+    Records of aborted transactions do not count."""
     table = KeyTable(max_bytes, sum(segment.size for segment in segments))
     for segment in segments:
+        hidden = Hidden(aborted.overlapping(segment.base_offset, segment.end_offset))
         with closing(iter_batches(segment)) as batches:
             for batch, header in batches:
                 check()
                 if header.base_offset < from_offset or header.is_control or header.record_count == 0:
+                    continue
+                if header in hidden:
                     continue
                 if not table.add(table.scan(batch, header)[1]):
                     return table, header.base_offset
     return table, segments[-1].end_offset
 
 
+class Keep(NamedTuple):
+    """What decides which records and batches stay."""
+
+    table: KeyTable
+    hidden: Hidden
+    drop_markers: bool
+    drop_control: bool
+    traces: frozenset[int]
+    """Last offsets of the last batches of producers."""
+    epochs: frozenset[tuple[int, int]]
+    """Producer ids and epochs of which only markers tell."""
+
+
 def rewrite(
-    merge: Merge,
-    table: KeyTable,
-    config: TopicConfig,
-    traces: frozenset[int],
-    cleaned_ms: int,
-    check: Callable[[], None],
+    merge: Merge, keep: Keep, config: TopicConfig, cleaned_ms: int, check: Callable[[], None]
 ) -> Rewritten | None:
-    """Writes and syncs a merge's `.cleaned` files. None if that would change nothing."""
+    """Writes and syncs a merge's `.cleaned` files. Returns None if the merge would change nothing."""
     stem = merge.members[0].path.removesuffix(names.LOG)
     fd = os.open(stem + names.LOG + names.CLEANED, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -245,7 +287,7 @@ def rewrite(
                 with closing(iter_batches(member)) as batches:
                     for batch, header in batches:
                         check()
-                        kept = _kept(batch, header, table, merge.drop_markers, traces)
+                        kept = _kept(batch, header, keep)
                         if kept is not None:
                             output.add(*kept)
         except BaseException:
@@ -321,24 +363,29 @@ class _Output:
         sync_data(self._fd)
 
 
-def _kept(
-    batch: memoryview, header: BatchHeader, table: KeyTable, drop_markers: bool, traces: frozenset[int]
-) -> tuple[memoryview | bytearray, int, int] | None:
-    """What stays of a batch, its base offset and its greatest timestamp."""
+def _kept(batch: memoryview, header: BatchHeader, keep: Keep) -> tuple[memoryview | bytearray, int, int] | None:
+    """Returns what stays of a batch, its base offset and its greatest timestamp."""
     if header.is_control:
-        return batch, header.base_offset, header.max_timestamp
-    records, rows = table.scan(batch, header)
-    flags = rows[:, RECORD_FLAGS]
-    keep = (flags & HAS_KEY != 0) & ~table.superseded(rows)
-    if drop_markers:
-        keep &= flags & HAS_VALUE != 0
-    if header.record_count and keep.all():
-        return batch, header.base_offset, header.max_timestamp
-    if not keep.any():
-        if header.producer_id < 0 or header.last_offset not in traces:
+        if keep.drop_control and (header.producer_id, header.producer_epoch) not in keep.epochs:
             return None
-        return _with_records(header, b"", 0, Codec.NONE, NO_TIMESTAMP), header.base_offset, NO_TIMESTAMP
-    chosen: Rows = rows[keep]
+        return batch, header.base_offset, header.max_timestamp
+    if header in keep.hidden:
+        return _trace(header, keep)
+    records, rows = keep.table.scan(batch, header)
+    flags = rows[:, RECORD_FLAGS]
+    stays = (flags & HAS_KEY != 0) & ~keep.table.superseded(rows)
+    if keep.drop_markers:
+        stays &= flags & HAS_VALUE != 0
+    if header.record_count and stays.all():
+        if not header.is_transactional:
+            return batch, header.base_offset, header.max_timestamp
+        whole = _with_records(
+            header, batch[HEADER_BYTES:], header.record_count, Codec(header.codec), header.max_timestamp
+        )
+        return whole, header.base_offset, header.max_timestamp
+    if not stays.any():
+        return _trace(header, keep)
+    chosen: Rows = rows[stays]
     max_timestamp = header.max_timestamp if header.log_append_time else int(chosen[:, RECORD_TIMESTAMP].max())
     view = records.data
     body = b"".join(view[start:end] for start, end in chosen[:, (RECORD_START, RECORD_END)].tolist())
@@ -350,10 +397,18 @@ def _kept(
     )
 
 
+def _trace(header: BatchHeader, keep: Keep) -> tuple[bytearray, int, int] | None:
+    """Returns the bare header of a batch without records, if it is the last one of its producer."""
+    if header.producer_id < 0 or header.last_offset not in keep.traces:
+        return None
+    return _with_records(header, b"", 0, Codec.NONE, NO_TIMESTAMP), header.base_offset, NO_TIMESTAMP
+
+
 def _with_records(
     header: BatchHeader, records: "bytes | bytearray | memoryview", count: int, codec: Codec, max_timestamp: int
 ) -> bytearray:
-    """The batch with other records: offsets, epoch and producer stay, and each record's deltas stay true."""
+    """Returns the batch with other records, and without a transaction, which is decided. Offsets, epoch and producer
+    stay, and so do the deltas of the records."""
     return write_batch(
         records,
         codec=codec,
@@ -367,5 +422,4 @@ def _with_records(
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
         log_append_time=header.log_append_time,
-        transactional=header.is_transactional,
     )

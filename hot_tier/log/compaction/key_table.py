@@ -26,7 +26,7 @@ Rows = NDArray[np.int64]
 
 class KeyTable:
     def __init__(self, max_bytes: int, log_bytes: int) -> None:
-        """At most `max_bytes` of memory, and no more than `log_bytes` of log may need."""
+        """Takes at most `max_bytes` of memory, and no more than `log_bytes` of log can need."""
         needed = int(log_bytes / _MIN_RECORD_BYTES / _MAX_LOAD)
         self._seeds = np.uint64(secrets.randbits(64)), np.uint64(secrets.randbits(64))
         self._allocate(max(16, min(needed, max_bytes // _SLOT_BYTES)))
@@ -38,7 +38,7 @@ class KeyTable:
         self._is_empty = True
 
     def scan(self, data: memoryview, header: BatchHeader) -> tuple[NDArray[np.uint8], Rows]:
-        """A batch's decompressed records, and a row for each."""
+        """Returns a batch's decompressed records, and a row for each."""
         records = np.frombuffer(
             decompress(header.codec, data[HEADER_BYTES : header.size], MAX_DECOMPRESSED_BYTES), np.uint8
         )
@@ -50,7 +50,7 @@ class KeyTable:
         return records, rows
 
     def add(self, rows: Rows) -> bool:
-        """Remembers a batch's keys; False if there may not be room for them. An empty table takes any batch."""
+        """Remembers a batch's keys. Returns False if there may be no room for them. An empty table takes any batch."""
         if len(rows) > self._room:
             if not self._is_empty:
                 return False
@@ -60,7 +60,7 @@ class KeyTable:
         return True
 
     def superseded(self, rows: Rows) -> NDArray[np.bool_]:
-        """Which records have a later one with their key in the table."""
+        """Returns for each record whether the table has a later record with its key."""
         latest = np.empty(len(rows), np.int64)
         latest_offsets(self._table, rows, latest)
         return latest > rows[:, RECORD_OFFSET]

@@ -1,4 +1,4 @@
-"""Key compaction: of each key only the latest record stays. Decisions here; `compactor` moves the bytes.
+"""Key compaction: of each key only the latest record stays. This module decides; `compactor` moves the bytes.
 
 A log under `cleanup.policy=compact` is cleaned from its start up to the first segment that may not be cleaned yet: the
 active one, one that is damaged or not committed, or one younger than min.compaction.lag.ms.
@@ -10,7 +10,11 @@ Rules:
 - A record stays if no later record below the cleanable end has its key. Records without a key go.
 - A delete marker (null value) stays until delete.retention.ms after its segment was first cleaned, so that a reader
   who saw the old value sees the marker too. Segments whose markers still wait are not merged with others: a merged
-  segment has one cleaning time, and putting it off at every pass would keep markers for ever.
+  segment has one cleaning time, and putting it off at every pass would keep markers for ever. A segment that lost all
+  its records has no markers: it joins any cleaned neighbour. Else each segment would leave an empty one for a day.
+- Records of aborted transactions go, and with them what is known of these transactions. What stays is committed, and
+  is written as batches without a transaction: no marker is needed any more to tell what became of them. Markers stay as
+  long as delete markers do, for readers on their way; one that alone tells a producer's epoch stays for good.
 - Where the log is archived its delete markers stay for good: the bucket may hold older values of their keys, which
   would come back to life.
 - A batch keeps its base and last offset whatever it loses. One that loses all goes, unless it is its producer's last:
@@ -33,14 +37,18 @@ class Merge:
     base_offset: int
     end_offset: int
     members: tuple[SegmentInfo, ...]
+    cleaned_ms: int
+    """When those with records were cleaned last, -1 if one never was."""
     drop_markers: bool
     """Their delete markers have been there long enough."""
+    drop_control: bool
+    """So have their markers of transactions."""
 
 
 def cleanable(
     config: TopicConfig, segments: Sequence[SegmentInfo], *, committed_offset: int, now_ms: int
 ) -> list[SegmentInfo]:
-    """The segments, from the oldest on, that may be cleaned now."""
+    """Returns the segments, from the oldest on, that may be cleaned now."""
     chosen: list[SegmentInfo] = []
     for segment in segments:
         if not segment.sealed or segment.damage or segment.end_offset > committed_offset:
@@ -52,7 +60,7 @@ def cleanable(
 
 
 def first_dirty(segments: Sequence[SegmentInfo]) -> int:
-    """How many of the oldest segments have been cleaned before."""
+    """Returns how many of the oldest segments have been cleaned before."""
     for at, segment in enumerate(segments):
         if segment.cleaned_ms == NEVER_CLEANED:
             return at
@@ -60,14 +68,14 @@ def first_dirty(segments: Sequence[SegmentInfo]) -> int:
 
 
 def dirty_ratio(segments: Sequence[SegmentInfo]) -> float:
-    """The share of bytes that were never cleaned; `segments` are the cleanable ones."""
+    """Returns the share of bytes that were never cleaned. `segments` are the cleanable ones."""
     total = sum(segment.size for segment in segments)
     dirty = sum(segment.size for segment in segments[first_dirty(segments) :])
     return dirty / total if total else 0.0
 
 
 def is_due(config: TopicConfig, segments: Sequence[SegmentInfo], *, now_ms: int) -> bool:
-    """Whether it is time to clean; `segments` are the cleanable ones."""
+    """Returns whether it is time to clean. `segments` are the cleanable ones."""
     dirty = segments[first_dirty(segments) :]
     if not dirty:
         return False
@@ -78,33 +86,48 @@ def is_due(config: TopicConfig, segments: Sequence[SegmentInfo], *, now_ms: int)
 
 def merges(config: TopicConfig, segments: Sequence[SegmentInfo], *, now_ms: int, archived: bool = False) -> list[Merge]:
     found: list[list[SegmentInfo]] = []
+    size, holder = 0, None
     for segment in segments:
-        if found and _may_join(config, found[-1], segment, now_ms):
-            found[-1].append(segment)
-        else:
-            found.append([segment])
-    return [
-        Merge(
-            members[0].base_offset,
-            members[-1].end_offset,
-            tuple(members),
-            _markers_may_go(config, members[0], now_ms) and not archived,
-        )
-        for members in found
-    ]
+        if not (
+            found
+            and size + segment.size <= config.segment_bytes
+            and segment.end_offset - found[-1][0].base_offset <= MAX_INT
+            and _alike(config, found[-1][0], holder, segment, now_ms)
+        ):
+            found.append([])
+            size, holder = 0, None
+        found[-1].append(segment)
+        size += segment.size
+        if holder is None and segment.size:
+            holder = segment
+    return [_merge(config, members, now_ms, archived) for members in found]
 
 
-def _markers_may_go(config: TopicConfig, segment: SegmentInfo, now_ms: int) -> bool:
-    return segment.cleaned_ms != NEVER_CLEANED and now_ms - segment.cleaned_ms >= config.delete_retention_ms
-
-
-def _may_join(config: TopicConfig, members: Sequence[SegmentInfo], segment: SegmentInfo, now_ms: int) -> bool:
-    first = members[0]
-    alike = segment.cleaned_ms == first.cleaned_ms == NEVER_CLEANED or (
-        _markers_may_go(config, first, now_ms) and _markers_may_go(config, segment, now_ms)
+def _merge(config: TopicConfig, members: Sequence[SegmentInfo], now_ms: int, archived: bool) -> Merge:
+    cleaned_ms = max(member.cleaned_ms for member in [each for each in members if each.size] or members)
+    if any(member.cleaned_ms == NEVER_CLEANED for member in members):
+        cleaned_ms = NEVER_CLEANED
+    long_enough = _markers_may_go(config, cleaned_ms, now_ms)
+    return Merge(
+        members[0].base_offset,
+        members[-1].end_offset,
+        tuple(members),
+        cleaned_ms,
+        long_enough and not archived,
+        long_enough,
     )
-    return (
-        alike
-        and sum(member.size for member in members) + segment.size <= config.segment_bytes
-        and segment.end_offset - first.base_offset <= MAX_INT
-    )
+
+
+def _alike(
+    config: TopicConfig, first: SegmentInfo, holder: SegmentInfo | None, segment: SegmentInfo, now_ms: int
+) -> bool:
+    """`holder` is the first segment with records that `segment` would join, None if there is none yet."""
+    if NEVER_CLEANED in (first.cleaned_ms, segment.cleaned_ms):
+        return first.cleaned_ms == segment.cleaned_ms
+    if holder is None or not segment.size:
+        return True
+    return all(_markers_may_go(config, each.cleaned_ms, now_ms) for each in (holder, segment))
+
+
+def _markers_may_go(config: TopicConfig, cleaned_ms: int, now_ms: int) -> bool:
+    return cleaned_ms != NEVER_CLEANED and now_ms - cleaned_ms >= config.delete_retention_ms

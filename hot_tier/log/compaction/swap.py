@@ -1,4 +1,4 @@
-"""Putting a compacted segment in the place of the ones it was made from, so that a crash leaves the old or the new.
+"""Puts a compacted segment in the place of those it was made from. A crash leaves either the old ones or the new one.
 
     write     thread   `<base>.log.cleaned`, `.timeindex.cleaned` and `.index.cleaned` are written and synced
     decide    thread   `.index.cleaned` becomes `<base>.swap`, and the directory is synced: the new segment counts
@@ -6,9 +6,8 @@
     settle    thread   the directory is synced; `.timeindex.cleaned` becomes `.timeindex` and `.swap` becomes `.index`
 
 The swap file is the new segment's seal: it names the range that it replaces. A crash before `decide` leaves `.cleaned`
-files, which recovery removes; after it, `finish_swaps` does the rest, each part of which may have been done already.
-The loop's part is nothing but renames, done in one step with the change in memory, so that no reader ever opens the
-new file with the old positions.
+files, which recovery removes. After a later crash `finish_swaps` does the rest; any part of it may be done already.
+The loop only renames, in one step with the change in memory, so no reader opens the new file with old positions.
 """
 
 import os
@@ -67,7 +66,7 @@ def remove_cleaned(directory: str, base_offset: int) -> None:
 
 
 def finish_swaps(directory: str) -> bool:
-    """Completes every swap that was decided before a crash; whether there was one."""
+    """Completes every swap that was decided before a crash. Returns whether there was one."""
     files = [file for name in os.listdir(directory) if (file := names.parse_offset_file(name)) is not None]
     swaps = [file.offset for file in files if file.suffix == names.SWAP]
     for base_offset in swaps:
@@ -88,7 +87,7 @@ def _exchange(directory: str, replaced: Sequence[int]) -> None:
         return
     for offset in replaced:
         stem = os.path.join(directory, names.offset_file(offset, ""))
-        for suffix in (names.INDEX, names.TIME_INDEX):
+        for suffix in (names.INDEX, names.TIME_INDEX, names.ABORTED):
             _unlink(stem + suffix)
         if offset != replaced[0]:
             _unlink(stem + names.PRODUCERS)

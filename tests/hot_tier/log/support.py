@@ -32,13 +32,21 @@ def batch(
     producer: int = -1,
     epoch: int = -1,
     sequence: int = -1,
+    transactional: bool = False,
 ) -> bytearray:
     """A batch of values, or of (key, value)s."""
     records = [
         NewRecord(timestamps[at] if timestamps else timestamp, *(value if isinstance(value, tuple) else (None, value)))
         for at, value in enumerate(values)
     ]
-    return encode_records(records, codec=codec, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+    return encode_records(
+        records,
+        codec=codec,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
 
 
 def open_log(data_dir: object, config: TopicConfig | None = None, state: LogState | None = None) -> PartitionLog:
@@ -97,15 +105,23 @@ def recover(data_dir: str, directory: str, config: TopicConfig) -> tuple[Partiti
     return PartitionLog(disk, TP, TOPIC_ID, config, recovered.state), recovered
 
 
+def sync_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests in which the machine runs on: syncing would be most of their time."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    monkeypatch.setattr(os, "fdatasync", lambda fd: None)
+
+
 class Killed(BaseException):
     """Nothing of this process happens any more."""
 
 
 class Kill:
-    """The process is killed before it changes anything on the disk for the `step`th time."""
+    """The process is killed before it changes anything on the disk for the `step`th time. With another `error` that
+    change fails, and those after it do not."""
 
-    def __init__(self, step: int, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, step: int, patch: pytest.MonkeyPatch, error: BaseException | None = None) -> None:
         self.steps_left = step
+        self._error = error
         for name in ("ftruncate", "unlink", "rename", "replace", "pwrite", "mkdir"):
             patch.setattr(os, name, self._counted(getattr(os, name)))
         opened = os.open
@@ -117,9 +133,11 @@ class Kill:
 
     def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def change(*arguments: Any) -> Any:
-            if self.steps_left == 0:
+            if self.steps_left == 0 and self._error is None:
                 raise Killed
             self.steps_left -= 1
+            if self.steps_left == -1 and self._error is not None:
+                raise self._error
             return function(*arguments)
 
         return change

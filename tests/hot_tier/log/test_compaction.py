@@ -27,6 +27,8 @@ from hot_tier.record.batch import iter_headers, read_header
 from hot_tier.record.records import Record
 from tests.hot_tier.log.support import (
     NOW,
+    Kill,
+    Killed,
     append,
     batch,
     open_log,
@@ -35,6 +37,7 @@ from tests.hot_tier.log.support import (
     recover,
     release,
     reopen_after_kill,
+    sync_nothing,
 )
 
 COMPACT = TopicConfig(
@@ -343,6 +346,35 @@ def test_what_is_merged() -> None:
     assert [len(merge.members) for merge in merges(config, large, now_ms=0)] == [1, 1]
 
 
+def test_an_empty_segment_joins_others_and_does_not_change_when_their_markers_go() -> None:
+    config = TopicConfig(segment_bytes=1024, delete_retention_ms=100)
+    waiting, dirty = segment(10, cleaned_ms=950), segment(20)
+    long_empty, empty = segment(0, size=0, cleaned_ms=5), segment(0, size=0, cleaned_ms=990)
+    found = merges(config, [long_empty, waiting, empty, empty, waiting, empty, dirty], now_ms=1000)
+    assert [len(merge.members) for merge in found] == [4, 2, 1]
+    assert [merge.cleaned_ms for merge in found] == [950, 950, -1]
+    assert not any(merge.drop_markers for merge in found)
+    assert [merge.drop_markers for merge in merges(config, [empty, waiting], now_ms=1050)] == [True]
+
+
+def test_segments_that_lose_all_records_leave_one(tmp_path: Path) -> None:
+    log = open_log(tmp_path, COMPACT)
+    write(log, (b"gone", b"1"), (b"stays", b"1"))
+    write(log, (b"gone", None))
+    for number in range(8):
+        write(log, (b"key", b"%d" % number * 500))
+        close_active(log)
+        compact(log, now_ms=NOW + number)
+        assert len(log.sealed_segments()) <= 3, "that of the last round is empty until the next"
+        kept = [(record.key, record.value) for record in read_all(log)]
+        assert kept == [(b"stays", b"1"), (b"gone", None), (b"key", b"%d" % number * 500)]
+    write(log, (b"key", b"last"))
+    close_active(log)
+    compact(log, now_ms=NOW + 1000)
+    assert [record.key for record in read_all(log)] == [b"stays", b"key"]
+    release(log)
+
+
 def test_delete_markers_of_an_archived_log_stay(tmp_path: Path) -> None:
     """The bucket may hold older values of their keys."""
     log = open_log(tmp_path, replace(COMPACT, remote_storage_enable=True))
@@ -380,3 +412,38 @@ def test_a_swap_whose_log_start_cannot_be_written_leaves_the_old_segments(
     assert (recovered.damaged, recovered.cut_bytes) == ([], 0)
     assert read_all(log) == before[-1:]
     release(log)
+
+
+def test_a_swap_that_the_disk_refuses_half_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change is refused once. A later compaction is killed. No record is lost, and readers get what they ask for,
+    or the log is marked as failed."""
+    sync_nothing(monkeypatch)
+    step, refused = 0, True
+    while refused:
+        log = open_log(tmp_path / str(step), COMPACT)
+        for number in range(6):
+            write(log, (b"k%d" % (number % 3), b"%d" % number * 100))
+        close_active(log)
+        before = read_all(log)
+        with monkeypatch.context() as patch:
+            disk = Kill(step, patch, OSError(errno.EIO, os.strerror(errno.EIO)))
+            compact(log)
+            refused = disk.steps_left < 0
+        if log.failure is None:
+            assert set(expected(before, 6, markers=True)) <= set(seen(read_all(log))), f"refused change {step}"
+            for number in range(6):
+                write(log, (b"k%d" % (number % 3), b"%d" % number * 90))
+            close_active(log)
+            before = read_all(log)
+            with monkeypatch.context() as patch:
+                Kill(6, patch)
+                try:
+                    compact(log)
+                except Killed:
+                    pass
+        log, recovered = reopen_after_kill(log)
+        assert recovered.damaged == []
+        assert set(expected(before, 12, markers=True)) <= set(seen(read_all(log))), f"refused change {step}"
+        release(log)
+        step += 1
+    assert step > 10

@@ -81,7 +81,7 @@ async def test_a_kill_anywhere_in_recovery(
     log = manager.log("orders", TOPIC_ID, 0, CONFIG)
     for number in range(20):
         append(log, batch(b"%d" % number * 100))
-    manager.flusher.request(log)
+    manager.flusher.request(log.sync)
     await manager.flusher.drain()
     append(log, batch(b"not synced"))
     os.close(manager._lock_fd)

@@ -9,10 +9,22 @@ import pytest
 
 from hot_tier.errors import CorruptLog, DiskFull, StorageFailure
 from hot_tier.log.config import TopicConfig
+from hot_tier.log.log_start import read_log_start
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.record.batch import assign
 from hot_tier.record.records import Record, decode_records
-from tests.hot_tier.log.support import NOW, append, batch, open_log, read_all, read_bytes, release, reopen_after_kill
+from tests.hot_tier.log.support import (
+    NOW,
+    Kill,
+    append,
+    batch,
+    open_log,
+    read_all,
+    read_bytes,
+    release,
+    reopen_after_kill,
+    sync_nothing,
+)
 
 
 def fail(monkeypatch: pytest.MonkeyPatch, name: str, code: int, *, written: int = 0) -> None:
@@ -102,14 +114,14 @@ def test_a_failed_sync_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     log.flush()
     append(log, batch(b"lost?"))
     told: list[object] = []
-    log.flush_listener = lambda: told.append(log.failure)
+    log.sync.listener = lambda: told.append(log.failure)
     with monkeypatch.context() as patch:
         fail(patch, "fdatasync", errno.EIO)
         with pytest.raises(StorageFailure):
             log.flush()
     assert told == [log.failure]
     assert log.flushed_offset == 1
-    assert not log.needs_flush
+    assert not log.sync.needed
     with pytest.raises(StorageFailure):
         log.flush()
     with pytest.raises(StorageFailure):
@@ -280,4 +292,48 @@ def test_a_log_start_that_cannot_be_written_does_not_move(tmp_path: Path, monkey
     log.delete_records_before(2)
     log, _ = reopen_after_kill(log)
     assert log.log_start_offset == 2
+    release(log)
+
+
+def test_segments_that_the_disk_refuses_to_delete_are_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_nothing(monkeypatch)
+    step, refused = 0, True
+    while refused:
+        log = open_log(tmp_path / str(step), TopicConfig(segment_bytes=1024, retention_bytes=2000))
+        for _ in range(3):
+            for number in range(6):
+                append(log, batch(b"%d" % number * 300))
+            log.flush()
+            with monkeypatch.context() as patch:
+                disk = Kill(step, patch, OSError(errno.EIO, os.strerror(errno.EIO)))
+                try:
+                    log.apply_retention(NOW)
+                except (OSError, StorageFailure):
+                    pass
+                refused = disk.steps_left < 0
+        before = read_all(log)
+        log, recovered = reopen_after_kill(log)
+        assert recovered.damaged == [], f"refused change {step}"
+        assert read_all(log) == before
+        on_disk = {int(path.stem) for path in Path(log.directory).glob("*.log")}
+        assert on_disk == {info.base_offset for info in log.segments()}
+        release(log)
+        step += 1
+    assert step > 10
+
+
+def test_a_log_that_begins_anew_below_its_first_segment_says_where(tmp_path: Path) -> None:
+    log = open_log(tmp_path, TopicConfig(segment_bytes=1024, remote_storage_enable=True))
+    for number in range(6):
+        append(log, batch(b"%d" % number * 300))
+    log.flush()
+    log.drop_local_before(4, NOW)
+    log.truncate_to(2, NOW)
+    log.flush()
+    start = read_log_start((Path(log.directory) / "log-start").read_bytes())
+    assert (start.local, log.local_log_start_offset, log.log_end_offset) == (2, 2, 2)
+    log, recovered = reopen_after_kill(log)
+    assert (recovered.damaged, log.log_end_offset) == ([], 2)
     release(log)

@@ -23,11 +23,11 @@ async def write(data_dir: str) -> None:
     manager = LogManager(data_dir, SETTINGS)
     await manager.open()
     log = manager.log("orders", TOPIC_ID, 0, CONFIG)
-    log.flush_listener = lambda: print(log.flushed_offset, flush=True)
+    log.sync.listener = lambda: print(log.flushed_offset, flush=True)
     while True:
         number = int(log.log_end_offset)
         append(log, batch(b"%d" % number, os.urandom(500), producer=1, epoch=0, sequence=number))
-        manager.flusher.request(log)
+        manager.flusher.request(log.sync)
         await asyncio.sleep(0)
 
 

@@ -11,9 +11,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from hot_tier.clock import wall_ms
 from hot_tier.errors import CorruptLog, SettingsError, StorageFailure
 from hot_tier.log.config import TopicConfig
-from hot_tier.log.manager import LogManager, wall_clock_ms
+from hot_tier.log.manager import LogManager
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.settings import LogSettings
 from hot_tier.record.records import decode_records
@@ -60,14 +61,14 @@ async def test_a_log_is_one_object_and_takes_a_new_config(manager: LogManager) -
 async def test_the_flusher_tells_the_listener(manager: LogManager) -> None:
     log = manager.log("orders", TOPIC_ID, 0, TopicConfig())
     moved = asyncio.Event()
-    log.flush_listener = moved.set
+    log.sync.listener = moved.set
     append(log, batch(b"a"))
     append(log, batch(b"b"))
-    manager.flusher.request(log)
-    manager.flusher.request(log)
+    manager.flusher.request(log.sync)
+    manager.flusher.request(log.sync)
     await asyncio.wait_for(moved.wait(), 10)
     assert log.flushed_offset == 2
-    assert log.flushes == 1
+    assert log.sync.rounds == 1
 
 
 async def test_a_clean_restart_brings_back_everything_and_reads_no_log(tmp_path: Path) -> None:
@@ -176,7 +177,7 @@ async def test_upkeep_goes_on_by_itself(tmp_path: Path) -> None:
     quick = LogSettings(min_free_bytes=0, free_check_ms=5, retention_check_ms=5, compaction_check_ms=5, checkpoint_ms=5)
     manager = LogManager(str(tmp_path), quick)
     await manager.open()
-    now = wall_clock_ms()
+    now = wall_ms()
     old = manager.log("old", uuid4(), 0, TopicConfig(segment_ms=10, retention_ms=10, file_delete_delay_ms=0))
     append(old, batch(b"a", timestamp=now), now_ms=now)
     lazy = manager.log("lazy", uuid4(), 0, TopicConfig(flush="os", flush_ms=10))
@@ -200,7 +201,7 @@ async def test_upkeep_goes_on_by_itself(tmp_path: Path) -> None:
 async def test_a_log_of_a_deleted_topic_takes_nothing_more(manager: LogManager) -> None:
     log = manager.log("orders", TOPIC_ID, 0, TopicConfig())
     append(log, batch(b"a"))
-    manager.flusher.request(log)
+    manager.flusher.request(log.sync)
     manager.delete("orders", TOPIC_ID)
     await manager.flusher.drain()
     with pytest.raises(StorageFailure, match="deleted"):
@@ -218,7 +219,7 @@ async def test_a_failed_log_is_recovered_at_the_next_start(tmp_path: Path, monke
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdatasync", refuse)
-        manager.flusher.request(log)
+        manager.flusher.request(log.sync)
         await manager.flusher.drain()
     assert log.failure is not None
     await manager.close()
@@ -228,7 +229,7 @@ async def test_a_failed_log_is_recovered_at_the_next_start(tmp_path: Path, monke
     await again.close()
 
 
-@pytest.mark.parametrize("lost", ["*/0/*.log", "*/0"])
+@pytest.mark.parametrize("lost", ["*/0/*.log", "*/0/*", "*/0"])
 async def test_offsets_of_lost_files_are_not_given_out_again(tmp_path: Path, lost: str) -> None:
     manager = await opened(tmp_path)
     log = manager.log("orders", TOPIC_ID, 0, TopicConfig())
@@ -241,11 +242,14 @@ async def test_offsets_of_lost_files_are_not_given_out_again(tmp_path: Path, los
             shutil.rmtree(path)
         else:
             path.unlink()
-    for ask in (False, True):
+    for ask, killed in ((False, False), (True, False), (True, True)):
         again = await opened(tmp_path)
         if ask:
             assert again.log("orders", TOPIC_ID, 0, TopicConfig()).log_end_offset == 3
-        await again.close()
+        if killed:
+            os.close(again._lock_fd)
+        else:
+            await again.close()
     again = await opened(tmp_path)
     found = again.log("orders", TOPIC_ID, 0, TopicConfig())
     assert append(found, batch(b"b")).base_offset == 3
@@ -283,7 +287,7 @@ async def test_a_clean_stop_leaves_no_deleted_files(tmp_path: Path) -> None:
     log = manager.log("orders", TOPIC_ID, 0, TopicConfig(segment_bytes=1024, retention_bytes=0))
     for _ in range(5):
         append(log, batch(b"x" * 900))
-    manager.flusher.request(log)
+    manager.flusher.request(log.sync)
     await manager.flusher.drain()
     await manager.keep_all()
     assert len(list(Path(log.directory).glob("*.deleted"))) == 4
@@ -322,7 +326,7 @@ async def test_a_partition_that_comes_back_is_not_measured_by_its_last_life(
         log = manager.log("orders", TOPIC_ID, 0, TopicConfig())
         for _ in range(records):
             append(log, batch(b"x"))
-        manager.flusher.request(log)
+        manager.flusher.request(log.sync)
         await manager.flusher.drain()
         if records == 50:
             manager.disk.recovery_points.sync()
@@ -344,10 +348,10 @@ async def test_a_log_that_is_not_synced_misses_its_directory_too(tmp_path: Path)
     await manager.open()
     log = manager.log("orders", TOPIC_ID, 0, TopicConfig())
     # Of today: upkeep rolls a segment whose first batch is old, and a roll is synced.
-    append(log, batch(b"not synced", timestamp=wall_clock_ms()), now_ms=wall_clock_ms())
+    append(log, batch(b"not synced", timestamp=wall_ms()), now_ms=wall_ms())
     await asyncio.sleep(0.1)
     assert log.failure is None
-    assert log.flushes == 0
+    assert log.sync.rounds == 0
     shutil.rmtree(log.directory)
     await until(lambda: log.failure is not None)
     with pytest.raises(StorageFailure, match="is gone"):

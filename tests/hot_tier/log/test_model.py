@@ -283,6 +283,22 @@ class LogMachine(RuleBasedStateMachine):
         assert (found and (found.offset, found.timestamp)) == (latest and (latest.offset, latest.timestamp))
 
 
+def test_epochs_of_a_killed_process_outlive_a_power_cut() -> None:
+    """The process that found the batches after the kill counts them as synced, and their epoch has to be."""
+    state = LogMachine()
+    try:
+        state.start()
+        one = {"codec": 0, "drift": [0] * 4, "idempotent": False, "passed_ms": 0, "sizes": [0]}
+        state.append(**one)
+        state.flush()
+        state.new_epoch()
+        state.append(**one)
+        state.kill()
+        state.lose_power(seed=0)
+    finally:
+        state.teardown()
+
+
 def _fields(config: TopicConfig) -> dict[str, object]:
     return {name: getattr(config, name) for name in TopicConfig.__dataclass_fields__}
 

@@ -1,10 +1,11 @@
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from hot_tier.errors import OffsetOutOfRange, OutOfOrderSequence, ProducerFenced
+from hot_tier.errors import OffsetOutOfRange, OutOfOrderSequence, ProducerFenced, StorageFailure
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.producers import ProducerState
@@ -20,6 +21,7 @@ from tests.hot_tier.log.support import (
     read_bytes,
     release,
     reopen_after_kill,
+    sync_nothing,
 )
 
 SMALL = TopicConfig(segment_bytes=1024, index_interval_bytes=200)
@@ -55,7 +57,7 @@ def test_offsets_and_epoch_are_assigned_and_the_bytes_are_kept(log: PartitionLog
     data = read_bytes(log, 0)
     assert [(h.base_offset, h.leader_epoch) for _, h in iter_headers(data)] == [(0, 3), (2, 4)]
     assert [(r.offset, r.value) for r in read_all(log)] == [(0, b"a"), (1, b"b"), (2, b"c")]
-    assert log.leader_epoch == 4
+    assert log.epochs.latest == 4
     assert log.end_of_epoch(3) == (3, 2)
     assert log.end_of_epoch(4) == (4, 3)
     assert log.end_of_epoch(5) == (-1, -1)
@@ -181,20 +183,21 @@ def test_an_idempotent_retry_is_answered_with_the_first_offsets(log: PartitionLo
 
 def test_files_are_synced_before_the_flushed_offset_moves(log: PartitionLog) -> None:
     append(log, batch(b"a"))
-    assert (log.flushed_offset, log.needs_flush) == (0, True)
-    job = log.prepare_flush()
+    assert (log.flushed_offset, log.sync.needed) == (0, True)
+    job = log.sync.prepare()
     assert job is not None
     append(log, batch(b"b"))
     job.run()
-    log.settle_flush(job)
+    log.sync.settle(job)
     assert (log.flushed_offset, log.log_end_offset) == (1, 2)
     log.flush()
-    assert (log.flushed_offset, log.needs_flush) == (2, False)
+    assert (log.flushed_offset, log.sync.needed) == (2, False)
     assert "leader-epochs" in os.listdir(log.directory)
 
 
 def test_a_kill_anywhere_in_a_new_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It leaves epochs and producers of records that are there, and of no others."""
+    sync_nothing(monkeypatch)
     for step, log in enumerate(killed_everywhere(tmp_path, monkeypatch, lambda log: log.reset_to(40, NOW))):
         last = int(log.log_end_offset) - 1
         expected = (1 if last < 5 else 2, [last]) if log.size_bytes else (-1, [])
@@ -204,6 +207,7 @@ def test_a_kill_anywhere_in_a_new_beginning(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_kill_anywhere_in_a_beginning_at_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it ends at the archive's end it knows what the archive knows; else its leader sends it there again."""
+    sync_nothing(monkeypatch)
     archived = ProducerState()
     archived.wrote(1, 0, 39, 39, 39, 0, NOW)
 
@@ -216,6 +220,54 @@ def test_a_kill_anywhere_in_a_beginning_at_the_archive(tmp_path: Path, monkeypat
         else:
             assert log.log_end_offset <= 10
     assert log.log_end_offset == 40
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda log: log.truncate_to(7, NOW),
+        lambda log: log.truncate_to(4, NOW),
+        lambda log: log.truncate_to(1, NOW),
+        lambda log: log.reset_to(40, NOW),
+        lambda log: log.start_from_archive(2, 40, [(1, 2), (7, 20)], ProducerState()),
+    ],
+)
+def test_a_cut_that_the_disk_ends_half_way_leaves_a_whole_log_or_a_failed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[PartitionLog], None]
+) -> None:
+    """A follower tells its leader where its log ends: then all before must be there."""
+    sync_nothing(monkeypatch)
+    states = []
+    step, refused = 0, True
+    while refused:
+        log = open_log(tmp_path / str(step), SMALL)
+        for number in range(10):
+            append(log, batch(b"x" * 500, producer=1, epoch=0, sequence=number), epoch=1 + number // 5)
+        log.flush()
+        log.drop_local_before(2, NOW)
+        if not states:
+            states.append(whole(log))
+        with monkeypatch.context() as patch:
+            disk = Kill(step, patch, OSError(errno.EIO, os.strerror(errno.EIO)))
+            try:
+                change(log)
+                states.append(whole(log))
+            except (OSError, StorageFailure):
+                assert log.failure is not None or whole(log) == states[0], f"refused change {step}"
+            refused = disk.steps_left < 0
+        log, recovered = reopen_after_kill(log)
+        assert recovered.damaged == []
+        assert whole(log)
+        release(log)
+        step += 1
+    assert all(state == states[1] for state in states[1:])
+
+
+def whole(log: PartitionLog) -> tuple[object, ...]:
+    """What the log says of itself; it must be able to show it."""
+    offsets = [record.offset for record in read_all(log)]
+    assert offsets == list(range(log.local_log_start_offset, log.log_end_offset)), offsets
+    return log.log_end_offset, offsets, *known(log)
 
 
 def killed_everywhere(
@@ -243,4 +295,4 @@ def killed_everywhere(
 
 
 def known(log: PartitionLog) -> tuple[int, list[int]]:
-    return log.epochs.latest, [producer.last_sequence for producer in log.describe_producers()]
+    return log.epochs.latest, [producer.last_sequence for producer in log.producers.describe()]

@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 
 from hot_tier.errors import OutOfOrderSequence, ProducerFenced
 from hot_tier.log.producers import MAX_SEQUENCE, ProducerState, Written, read_producers
-from hot_tier.record.batch import CONTROL, BatchHeader
+from hot_tier.record.batch import CONTROL, TRANSACTIONAL, BatchHeader
+from hot_tier.record.control import Marker, MarkerKind
 
 
 def header(sequence: int, count: int = 1, *, epoch: int = 0, producer: int = 1, attributes: int = 0) -> BatchHeader:
@@ -76,21 +77,21 @@ def test_epochs_fence_and_start_at_zero() -> None:
     assert state.check(header(0, epoch=4)) == Written(0, 0, 1, 2)
 
 
-def test_control_batches_have_no_sequence_but_an_epoch() -> None:
+def test_a_marker_has_no_sequence_but_an_epoch() -> None:
     state = ProducerState()
     write(state, header(0, epoch=1), 0)
-    write(state, header(-1, epoch=1, attributes=CONTROL), 1)
+    state.wrote(1, 1, -1, 1, 1, TRANSACTIONAL | CONTROL, 0, Marker(MarkerKind.COMMIT, 0))
     write(state, header(1, epoch=1), 2)
     with pytest.raises(ProducerFenced):
-        state.check(header(-1, epoch=0, attributes=CONTROL))
+        state.check_marker(1, 0, Marker(MarkerKind.COMMIT, 0), 1)
 
 
 def test_idle_producers_are_forgotten() -> None:
     state = ProducerState()
     write(state, header(0, producer=1), 0, now_ms=1000)
     write(state, header(0, producer=2), 1, now_ms=1500)
-    assert state.expire(1999, 1000) == 0
-    assert state.expire(2000, 1000) == 1
+    assert state.expire(1999, 1000, 1000) == 0
+    assert state.expire(2000, 1000, 1000) == 1
     assert [view.producer_id for view in state.describe()] == [2]
     write(state, header(77, producer=1), 2)
 

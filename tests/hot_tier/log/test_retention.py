@@ -65,6 +65,15 @@ def test_a_damaged_segment_is_as_old_as_the_first_whole_one_after_it() -> None:
         assert count(config, [first]) == 0
 
 
+def test_a_segment_without_times_is_as_old_as_the_next_that_has_some() -> None:
+    config = TopicConfig(retention_ms=1000)
+    timeless = segment(0)._replace(max_timestamp=-1)
+    assert count(config, [timeless, segment(10, age_ms=900), segment(20)]) == 0
+    assert count(config, [timeless, timeless, segment(10, age_ms=1001), segment(20)]) == 3
+    assert count(config, [timeless, timeless]) == 0
+    assert count(TopicConfig(retention_ms=1000, retention_bytes=100), [timeless, segment(10)]) == 1
+
+
 def test_an_empty_policy_keeps_all() -> None:
     config = TopicConfig(cleanup_policy=frozenset(), retention_ms=1, retention_bytes=1)
     segments = [segment(0, age_ms=DAY_MS), segment(10, age_ms=DAY_MS), segment(20, sealed=False)]

@@ -1,10 +1,10 @@
-"""Every error a caller of the hot tier may meet, named by its cause.
+"""All errors of the hot tier, each named by its cause.
 
 An error says what happened, where, and what to do next. It never names a wire code: Kafka codes and HTTP
 statuses are given once, at the border (`gateway.kafka.errors`, `gateway.http.problems`). `retriable` means
 that the same call may succeed later without the caller changing anything.
 
-`assert` is for our own mistakes; whatever foreign bytes or a user can cause is one of these.
+`assert` is for our own mistakes. Whatever foreign bytes or a user can cause raises one of these errors.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class CorruptBatch(TierlogError):
 
 
 class MalformedBatch(CorruptBatch):
-    """Not damaged on the way: the producer made it so. Sending it again does not help."""
+    """The producer made a wrong batch; it was not damaged on the way. Sending it again does not help."""
 
 
 class InvalidRecord(TierlogError):
@@ -71,15 +71,23 @@ class ProducerFenced(TierlogError):
     """A newer epoch of this producer id has written already."""
 
 
+class InvalidTransactionState(TierlogError):
+    """A batch does not fit the state of its producer's transaction in this partition. Nothing was stored."""
+
+
+class TransactionCoordinatorFenced(TierlogError):
+    """A marker comes from a transaction coordinator that another has replaced."""
+
+
 # What readers ask
 
 
 class OffsetOutOfRange(TierlogError):
-    """Below the log start, or beyond the log end."""
+    """The offset is below the log start or beyond the log end."""
 
 
 class CorruptLog(TierlogError):
-    """Stored bytes are damaged. Never answered as "nothing there", never skipped."""
+    """Stored bytes are damaged. A reader always gets this error; damage is never skipped or shown as an empty log."""
 
 
 # Topics and partitions
@@ -114,7 +122,7 @@ class InvalidReplication(TierlogError):
 
 
 class InvalidAssignment(InvalidReplication):
-    """A list of replicas that names brokers which are not there, or partitions which are not asked about."""
+    """A list of replicas names unknown brokers, or partitions that the request is not about."""
 
 
 class InvalidConfig(TierlogError):
@@ -122,7 +130,7 @@ class InvalidConfig(TierlogError):
 
 
 class PolicyViolation(TierlogError):
-    """What the topic's settings rule out."""
+    """The topic's settings do not allow the request."""
 
 
 # Leadership
@@ -139,13 +147,13 @@ class NoLeader(NotLeader):
 
 
 class FencedLeaderEpoch(TierlogError):
-    """The caller knows an older leader epoch than ours."""
+    """The caller's leader epoch is older than ours."""
 
     retriable = True
 
 
 class UnknownLeaderEpoch(TierlogError):
-    """The caller knows a newer leader epoch than ours."""
+    """The caller's leader epoch is newer than ours."""
 
     retriable = True
 
@@ -155,11 +163,11 @@ class NotEnoughReplicas(TierlogError):
 
 
 class NotEnoughReplicasAfterAppend(NotEnoughReplicas):
-    """A batch is in the log and committed, but by fewer replicas than min.insync.replicas asks for."""
+    """The batch is in the log and committed, but fewer replicas have it than min.insync.replicas asks for."""
 
 
 class StaleBrokerEpoch(TierlogError):
-    """A follower speaks for an incarnation of its broker that is not the one registered."""
+    """A follower's request comes from another process of its broker than the registered one."""
 
     retriable = True
 
@@ -171,36 +179,44 @@ class OffsetNotAvailable(TierlogError):
 
 
 class OffsetArchived(TierlogError):
-    """A follower asks for records that are in the bucket and no longer on the leader's disk."""
+    """A follower asks for records that only the bucket has; the leader's disk no longer has them."""
 
 
 # Other brokers
 
 
 class BrokerUnreachable(TierlogError):
-    """The broker that had to be asked does not answer, and nothing was done there."""
+    """The broker that had to be asked does not answer. It has done nothing."""
 
     retriable = True
 
 
 class OutcomeUnknown(TierlogError):
-    """A change was under way when its answer was lost: it was made, or it was not. Trying again may make it twice."""
+    """The answer to a change was lost, so nobody knows whether the change was made. Trying again may make it twice."""
 
 
 class UnknownBroker(TierlogError):
-    """No broker of this number was ever part of the cluster."""
+    """No broker with this number was ever part of the cluster."""
+
+
+class UnknownUser(TierlogError):
+    """There is no user with this name."""
+
+
+class UnknownApiKey(TierlogError):
+    """There is no API key with this id."""
 
 
 class NoReassignment(TierlogError):
-    """A reassignment that was to be cancelled is not going on."""
+    """There is no reassignment that could be cancelled."""
 
 
 class ElectionNotNeeded(TierlogError):
-    """The partition has the leader that was asked for."""
+    """The partition already has the leader that was asked for."""
 
 
 class NoEligibleLeader(TierlogError):
-    """None of those who could lead is alive, or in sync."""
+    """No replica that could lead is both alive and in sync."""
 
     retriable = True
 
@@ -219,7 +235,7 @@ class StorageFailure(TierlogError):
 
 
 class DiskFull(StorageFailure):
-    """Too little room left on the data directory's disk to accept writes."""
+    """The disk of the data directory has too little free room to accept writes."""
 
 
 class MetadataUnavailable(TierlogError):
@@ -229,40 +245,44 @@ class MetadataUnavailable(TierlogError):
 
 
 class MetadataAnswerLost(MetadataUnavailable):
-    """A write was sent and its answer never came: it happened, or not, or it may yet. Read again before deciding."""
+    """A write was sent and no answer came. It may have happened, or may still happen. Read again before you decide."""
 
 
 class MetadataConflict(TierlogError):
-    """A compare-and-swap lost against another writer; read again and decide anew."""
+    """A compare-and-swap lost against another writer. Read again and decide again."""
 
     retriable = True
 
 
 class MetadataCompacted(TierlogError):
-    """A watch asked for changes older than the store remembers; list again and watch from there."""
+    """A watch asked for changes that are older than the store remembers. List again and watch from there."""
 
     retriable = True
 
 
 class CorruptMetadata(TierlogError):
-    """A value in the metadata store that is not what its key promises."""
+    """A value in the metadata store is not of the form that its key requires."""
 
 
 class LeaseExpired(TierlogError):
-    """The lease that a key was to hang on is gone; whoever held it must register anew."""
+    """The lease that a key belongs to has ended. Its owner must register again."""
 
 
 class NodeIdTaken(TierlogError):
-    """Another broker has this one's number: two of them must never be counted as one."""
+    """Another broker has the same number. Two brokers must never count as one."""
 
 
 class DataLost(TierlogError):
-    """A data directory without the records that only it held; nothing goes on as if they had never been."""
+    """The data directory lacks records that no other place has. The broker does not start without them."""
+
+
+class UnknownFormat(TierlogError):
+    """A data directory or cluster metadata that a newer version has changed; this one must not touch it."""
 
 
 class InvalidRequest(TierlogError):
-    """A request that contradicts itself: the same topic twice, a value where none may be."""
+    """A request contradicts itself: it names a topic twice, or has a value where none is allowed."""
 
 
 class SettingsError(TierlogError):
-    """A setting that cannot be used; says which one and what it may be."""
+    """A setting cannot be used. The error names the setting and its allowed values."""

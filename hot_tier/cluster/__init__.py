@@ -5,6 +5,7 @@ etcd        a cluster's store, by etcd_client, etcd_watch and etcd_wire   open  
 model       topics, partition states, brokers; their keys and their JSON
 image       all of it in memory, kept by a watch; what request handlers read
 admin       makes, changes and deletes topics        placement, configs   its decisions
+internal_topics   what the service keeps for itself
 standalone  what a node without peers writes when it starts
 membership  a broker of a cluster comes, stays and goes                   directory, probe   what it looks at
 restart_isr   what a broker that starts gives up before it is counted again

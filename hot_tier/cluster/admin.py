@@ -17,6 +17,7 @@ from typing import Final
 from hot_tier.cluster import model
 from hot_tier.cluster.configs import ConfigChange, apply_changes, topic_settings
 from hot_tier.cluster.image import ClusterImage
+from hot_tier.cluster.internal_topics import AUDIT_TOPIC, INTERNAL_TOPICS
 from hot_tier.cluster.model import DeletedTopic, PartitionState, Topic
 from hot_tier.cluster.placement import check_assignment, place, rack_order
 from hot_tier.cluster.settings import ClusterSettings
@@ -28,6 +29,7 @@ from hot_tier.errors import (
     InvalidRequest,
     InvalidTopicName,
     MetadataConflict,
+    PolicyViolation,
     TierlogError,
     TopicExists,
 )
@@ -91,11 +93,13 @@ class TopicAdmin:
     async def create_topics(
         self, topics: Sequence[NewTopic], validate_only: bool = False
     ) -> list[Topic | TierlogError]:
-        """Each on its own: the topic, or why it could not be made. Many at once share the store's commits."""
+        """Returns for each new topic the topic, or the error why it could not be made. Topics made together share the
+        store's commits."""
         return list(await asyncio.gather(*(self._create(topic, validate_only) for topic in topics)))
 
     async def restore_topic(self, topic: Topic, states: Sequence[PartitionState]) -> Topic:
-        """Make a topic as it once was, id and leader epochs included; TopicExists. A deletion of it is forgotten."""
+        """Makes a topic as it once was, with its id and leader epochs. Raises TopicExists. A recorded deletion of it is
+        removed."""
         check_topic_name(topic.name)
         parse_topic_config(topic.config, self.defaults)
         self._check_partition_count(topic.partitions)
@@ -108,16 +112,17 @@ class TopicAdmin:
         return replace(topic, version=revision)
 
     async def delete_topic(self, name: str, topic_id: TopicId | None = None) -> Topic:
-        """The topic that was deleted; with an id, only that one and not another made since under its name.
+        """Deletes a topic and returns it. With an id, deletes only that topic, not a newer one of the same name.
 
-        Its records go when every broker has heard of it.
+        Each broker deletes its records when it hears of the deletion.
         """
 
         async def attempt() -> tuple[Topic, Revision | None]:
             topic = self._image.topic(name) if topic_id is None else self._image.topic_by_id(topic_id)
             if topic.internal:
                 raise InvalidTopicName(
-                    f"{name} belongs to the service and cannot be deleted", hint="delete the groups that use it"
+                    f"{name} belongs to the service and cannot be deleted",
+                    hint="delete the groups that use it; what the audit keeps ends by audit.retention_ms",
                 )
             gone = DeletedTopic(topic.name, topic.id, topic.partitions, self._clock())
             revision = await self._store.transact(
@@ -138,7 +143,7 @@ class TopicAdmin:
         assignment: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> Topic:
-        """Grow to `total` partitions; `assignment` lists the replicas of the new ones alone."""
+        """Grows the topic to `total` partitions. `assignment` lists the replicas of the new partitions only."""
 
         async def attempt() -> tuple[Topic, Revision | None]:
             topic = self._image.topic(name)
@@ -163,28 +168,48 @@ class TopicAdmin:
         return await self._until_written(name, attempt)
 
     async def alter_config(self, name: str, changes: Sequence[ConfigChange], validate_only: bool = False) -> Topic:
-        """Change single settings and leave the rest as they are."""
+        """Changes single settings. The other settings stay as they are."""
         known = topic_settings(self.defaults)
         return await self._change_config(name, lambda topic: apply_changes(topic.config, changes, known), validate_only)
 
-    async def replace_config(self, name: str, config: Mapping[str, str], validate_only: bool = False) -> Topic:
-        """Exactly these overrides from now on."""
-        return await self._change_config(name, lambda _: config, validate_only)
+    async def replace_config(
+        self, name: str, config: Mapping[str, str], validate_only: bool = False, *, by_service: bool = False
+    ) -> Topic:
+        """Replaces all overrides of the topic by these."""
+        return await self._change_config(name, lambda _: config, validate_only, by_service)
 
     async def _change_config(
-        self, name: str, decide: Callable[[Topic], Mapping[str, str]], validate_only: bool
+        self,
+        name: str,
+        decide: Callable[[Topic], Mapping[str, str]],
+        validate_only: bool,
+        by_service: bool = False,
     ) -> Topic:
         async def attempt() -> tuple[Topic, Revision | None]:
             topic = self._image.topic(name)
+            if name == AUDIT_TOPIC and topic.internal and not by_service:
+                # Whoever may change any topic's settings could else delete what was written about it.
+                raise PolicyViolation(
+                    f"the settings of {name} cannot be changed",
+                    where=name,
+                    hint="they follow from the brokers' settings audit.*",
+                )
             config = dict(decide(topic))
             archived = {key: value for key, value in topic.config.items() if key == "remote.storage.enable"}
             stays = parse_topic_config(config, self.defaults).remote_storage_enable
             if not stays and parse_topic_config(archived, self.defaults).remote_storage_enable:
-                # As in Apache Kafka: what is in the bucket only would be out of sight, and go when it is switched on.
+                # As in Apache Kafka: records that only the bucket has could no longer be read, and would be deleted
+                # when it is switched on again.
                 raise InvalidConfig(
                     "remote.storage.enable cannot be switched off: records that are in the bucket only would be lost",
                     where=name,
                     hint="leave it on; a raised local.retention.ms keeps new records on local disk as well",
+                )
+            if topic.config.get("archive.encryption.key") and not config.get("archive.encryption.key"):
+                raise InvalidConfig(
+                    "archive.encryption.key cannot be taken away: what is archived from then on would be plain",
+                    where=name,
+                    hint="name another key, or make another topic",
                 )
             changed = replace(topic, config=MappingProxyType(config))
             if validate_only or config == topic.config:
@@ -196,7 +221,7 @@ class TopicAdmin:
     async def _create(self, new: NewTopic, validate_only: bool) -> Topic | TierlogError:
         try:
             check_topic_name(new.name)
-            if new.name in model.INTERNAL_TOPICS and not new.internal:
+            if new.name in INTERNAL_TOPICS and not new.internal:
                 raise InvalidTopicName(f"{new.name} belongs to the service, which makes it when it needs it")
             if self._image.find_topic(new.name) is not None:
                 raise TopicExists(f"topic {new.name} already exists")
@@ -268,7 +293,7 @@ class TopicAdmin:
         return [broker.id for broker in self._image.brokers()]
 
     def _open_brokers(self) -> tuple[list[NodeId], dict[NodeId, str | None]]:
-        """Those that take new replicas, in the order in which they are dealt, and their racks."""
+        """Returns the brokers that take new replicas, in the order in which replicas are dealt, and their racks."""
         racks = {broker.id: broker.rack for broker in self._image.brokers() if not broker.draining}
         return rack_order(list(racks), racks), racks
 
@@ -279,9 +304,9 @@ class TopicAdmin:
         ]
 
     async def _write_topic(self, topic: Topic, expected: Revision, states: list[Put]) -> Revision | None:
-        """The states first, the topic's own key in the last step: it is seen whole or not at all.
+        """Writes the partition states first and the topic's own key last, so readers see the topic whole or not at all.
 
-        Every step demands that the topic is as it was: only then nobody uses the states it writes.
+        Every step requires that the topic is unchanged. Only then nobody uses the states that the step writes.
         """
         unchanged = [Compare(model.topic_key(topic.name), expected)]
         in_steps = max(0, len(states) - (MAX_OPERATIONS - 1))

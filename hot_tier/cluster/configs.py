@@ -28,9 +28,10 @@ class ConfigChange:
 def apply_changes(
     overrides: Mapping[str, str], changes: Sequence[ConfigChange], known: Mapping[str, str | None]
 ) -> dict[str, str]:
-    """`known` has every setting there is: a list with its default, anything else with None.
+    """Returns the overrides after the changes. `known` has every setting: a list has its default, any other setting has
+    None.
 
-    Values are not judged here.
+    This function does not check values.
     """
     result = dict(overrides)
     if len({change.name for change in changes}) != len(changes):

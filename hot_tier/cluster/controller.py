@@ -1,17 +1,18 @@
-"""The one broker that decides for all: who leads when a leader is lost, when a reassignment is done.
+"""The one broker that decides for all: who leads when a leader is lost, and when a reassignment is done.
 
-Every broker runs a `Controller`. It campaigns for the key `controller`, under its broker's lease; who holds the key
-governs until the lease is gone or it stops. Decisions are `elections`, over the image; each is written by
-compare-and-swap on the partition's version and on the key itself, so one who was deposed without noticing writes
-nothing. What an image that lags makes it decide wrongly is refused, or decided again when the news arrives.
+Every broker runs a `Controller`. It campaigns for the key `controller` under its broker's lease. The holder of the key
+governs until its lease ends or it stops. `elections` makes the decisions, from the image. Each decision is written by
+compare-and-swap on the partition's version and on the key itself, so a controller that was replaced and does not know
+it writes nothing. A wrong decision from an image that lags is refused by the store, or made again when the image is
+newer.
 
-Who governs also gives partitions back to their preferred leaders, now and then, and gives the service's own topics the
-replicas they should have as soon as there are brokers for them: they are made by the first client, which may come when
-only one broker is up.
+The controller also gives partitions back to their preferred leaders from time to time. And it gives the service's own
+topics all their replicas as soon as there are enough brokers: the first client makes these topics, perhaps when only
+one broker is up.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 import structlog
@@ -22,7 +23,7 @@ from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.membership import Membership
 from hot_tier.cluster.model import CONTROLLER_KEY, NO_NODE, PartitionState, Topic
 from hot_tier.cluster.moves import PartitionMoves
-from hot_tier.cluster.partition_writes import Swap, swap_states
+from hot_tier.cluster.partition_writes import PartitionWrite, swap_states
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.standalone import REMEMBER_DELETED_MS
 from hot_tier.cluster.store import ABSENT, Compare, Delete, MetadataStore, Put, Revision
@@ -50,13 +51,13 @@ class Controller:
         settings: ClusterSettings,
         *,
         defaults: TopicConfig,
-        internal_replication_factor: int,
+        internal_replication_factors: Mapping[str, int],
         clock: Callable[[], int],
     ) -> None:
         self._store = store
         self._image = image
         self._moves = PartitionMoves(store, image)
-        self._internal_replication_factor = internal_replication_factor
+        self._internal_replication_factors = internal_replication_factors
         self._membership = membership
         self._settings = settings
         self._defaults = defaults
@@ -73,7 +74,7 @@ class Controller:
         self._running = asyncio.get_running_loop().create_task(self._run(), name="controller")
 
     async def stop(self) -> None:
-        """Let another one govern, at once if this one did."""
+        """Stops. If this broker governs, another can govern at once."""
         if self._running is None:
             return
         self._image.unsubscribe(self._image_changed)
@@ -158,7 +159,7 @@ class Controller:
                 await self._store.transact([self._guard()], [Delete(model.deleted_key(deleted.id))])
 
     async def _settle(self) -> None:
-        """Decide for every partition that something happened to."""
+        """Decides for every partition that a change concerns."""
         self._wake.clear()
         touched, self._touched = self._touched, set()
         everything, self._all_touched = self._all_touched, False
@@ -175,7 +176,8 @@ class Controller:
             _log.info("partitions decided", changed=len(written), refused=len(swaps) - len(written))
         if everything:
             for topic in [topic for topic in self._image.topics() if topic.internal]:
-                if plan := await self._moves.widen(topic.name, self._internal_replication_factor):
+                wanted = self._internal_replication_factors.get(topic.name, topic.replication_factor)
+                if plan := await self._moves.widen(topic.name, wanted):
                     _log.info("replicas added", topic=topic.name, partitions=len(plan))
 
     def _brokers(self) -> tuple[set[NodeId], set[NodeId]]:
@@ -188,9 +190,9 @@ class Controller:
         except TierlogError:  # written by a broker that knows other settings
             return False
 
-    def _decided(self, decide: Decide, among: Collection[tuple[TopicId, PartitionId]] | None) -> list[Swap]:
+    def _decided(self, decide: Decide, among: Collection[tuple[TopicId, PartitionId]] | None) -> list[PartitionWrite]:
         return [
-            Swap(topic.id, index, changed)
+            PartitionWrite(topic.id, index, changed)
             for topic, index, state in self._partitions(among)
             if (changed := decide(topic, state)) is not None
         ]
@@ -198,7 +200,7 @@ class Controller:
     def _partitions(
         self, among: Collection[tuple[TopicId, PartitionId]] | None
     ) -> Iterator[tuple[Topic, PartitionId, PartitionState]]:
-        """Those that still exist; None stands for all."""
+        """Returns the given partitions that still exist. None stands for all partitions."""
         if among is None:
             for topic in self._image.topics():
                 for index, state in enumerate(self._image.partition_states(topic)):
@@ -209,7 +211,7 @@ class Controller:
             if found is not None and index < found.partitions:
                 yield found, index, self._image.partition_state(TopicPartition(found.name, index))
 
-    async def _write(self, swaps: list[Swap]) -> list[Swap]:
+    async def _write(self, swaps: list[PartitionWrite]) -> list[PartitionWrite]:
         return await swap_states(self._store, swaps, [self._guard()])
 
     def _guard(self) -> Compare:

@@ -6,7 +6,7 @@ Every method but the constructor runs in the store's thread. docs/formats/metada
   with a checksum of its own. A bit that flipped, a row that vanished and one that came back are all seen.
 - A commit is in the database file itself before it is answered, and the next one begins the write-ahead log anew.
   SQLite ends a damaged log where the damage begins, without a word: nothing that was answered may depend on it.
-- Version 1 did answer before that: of its log nothing may be left out (`write_ahead_log`).
+- Version 1 answered before that, so all commits in its log must be readable (`write_ahead_log`).
 - `open` checks everything first. Where something is wrong it raises CorruptMetadata and writes nothing.
 """
 
@@ -38,7 +38,7 @@ _SCHEMA: Final = (
 )
 _COLUMNS_OF_VERSION_1: Final = ["key", "value", "revision", "lease"]
 
-# What says nothing about the file's content: another process has it, or the machine does not let us.
+# These errors say nothing about the content of the file: another process has it open, or the machine does not let us.
 _NOT_DAMAGE: Final = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -69,7 +69,7 @@ class Database:
         self.revision = ABSENT
 
     def open(self) -> None:
-        """CorruptMetadata when what is there cannot be trusted, sqlite3.Error when it cannot be used."""
+        """Raises CorruptMetadata if the content cannot be trusted, sqlite3.Error if the file cannot be used."""
         self._check_log()
         self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=0, check_same_thread=False)
         try:
@@ -100,7 +100,7 @@ class Database:
         self._connection.close()
 
     def commit(self, operations: Sequence[Operation]) -> tuple[list[Any], Changes]:
-        """Run all in one SQLite transaction: all answers and events hold, or an error and nothing happened."""
+        """Runs all operations in one SQLite transaction. On an error nothing has happened."""
         self._changes = []
         before = self.revision, self._entries, self._digest
         try:
@@ -140,14 +140,15 @@ class Database:
             gone = self._delete("key = ?", (write.key,))
             if isinstance(write, Put):
                 self._insert(write.key, write.value, revision, write.lease)
-                events.append(Event(write.key, write.value, revision))
+                # A copy: bytes that orjson wrote keep its buffer of 4 KB, and the history has thousands of them.
+                events.append(Event(write.key, bytes(memoryview(write.value)), revision))
             elif gone:
                 events.append(Event(write.key, None, revision))
         self._record(events)
         return self.revision
 
     def drop_leased(self, lease: LeaseId | None) -> None:
-        """Delete what hangs on this lease; on any lease when None."""
+        """Deletes the keys of this lease, or of every lease if it is None."""
         keys = self._delete("lease IS NOT NULL") if lease is None else self._delete("lease = ?", (lease,))
         self._record([Event(key, None, Revision(self.revision + 1)) for key in sorted(keys)])
 
@@ -158,7 +159,7 @@ class Database:
         self._digest ^= checksum
 
     def _delete(self, condition: str, values: Sequence[object] = ()) -> list[str]:
-        """The keys of those that were there."""
+        """Deletes these keys and returns those that existed."""
         rows = self._connection.execute(f"DELETE FROM entries WHERE {condition} RETURNING key, checksum", values)
         keys = []
         for key, checksum in rows.fetchall():
@@ -177,7 +178,8 @@ class Database:
         self._connection.execute("INSERT OR REPLACE INTO counter VALUES (0, ?, ?, ?, ?)", (*numbers, _hash(*numbers)))
 
     def _checkpoint(self) -> None:
-        """The commit holds also where this fails; the next one tries again."""
+        """Moves the write-ahead log into the file. If this fails the commit holds all the same, and the next commit
+        tries again."""
         try:
             self._connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
         except sqlite3.Error as error:
@@ -186,7 +188,7 @@ class Database:
     # Checks
 
     def _check_log(self) -> None:
-        """Of a log that SQLite would leave a part of out, and then remove."""
+        """Raises CorruptMetadata if SQLite would ignore a part of the write-ahead log, and then remove it."""
         log = self._path + "-wal"
         if not os.path.exists(log):
             return
@@ -205,7 +207,7 @@ class Database:
             raise self._damaged("its write-ahead log has changes that SQLite cannot read any more", _TAKE_THE_REST)
 
     def _check(self) -> None:
-        """Everything that is in the file. One of version 1 and an empty one get the tables of this version."""
+        """Checks everything in the file. A file of version 1 and an empty file get the tables of this version."""
         problems = self._connection.execute("PRAGMA integrity_check").fetchall()
         if problems != [("ok",)]:
             raise self._damaged(str(problems[0][0]).splitlines()[-1] if problems else "it cannot be checked")
@@ -245,7 +247,7 @@ class Database:
         self._write_counter()
 
     def _upgrade(self) -> None:
-        """Version 1 has no checksums: what it holds is taken as it is, if keys and values can be read at all."""
+        """Takes over a file of version 1. It has no checksums, so keys and values are accepted if they can be read."""
         rows = self._connection.execute("SELECT key, value, revision, lease FROM entries").fetchall()
         counter = self._connection.execute("SELECT revision FROM counter").fetchone()
         types = {tuple(map(type, (*row[:3], row[3] or 0))) for row in rows}
@@ -273,6 +275,6 @@ def _checksum(key: str, value: bytes, revision: int, lease: int | None) -> int:
 
 
 def _hash(*parts: object) -> int:
-    """64 bits, signed as SQLite keeps them."""
+    """Returns a hash of 64 bits, signed as SQLite stores integers."""
     content = b"".join(part if isinstance(part, bytes) else f"{part}\0".encode() for part in parts)
     return int.from_bytes(blake2b(content, digest_size=8).digest(), "little", signed=True)

@@ -19,7 +19,7 @@ _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 def read_identity(data_dir: str) -> Identity:
-    """Makes a new one where there is none."""
+    """Returns the identity in the directory. If there is none, makes a new one."""
     path = os.path.join(data_dir, IDENTITY_FILE)
     try:
         with open(path, "rb") as file:
@@ -34,17 +34,18 @@ def read_identity(data_dir: str) -> Identity:
 
 
 def write_identity(data_dir: str, identity: Identity) -> None:
-    """On disk before the cluster hears of it."""
+    """Writes the identity to disk, before the cluster hears of it."""
     replace_synced(os.path.join(data_dir, IDENTITY_FILE), f"{identity.data_id} {identity.runs}\n".encode())
 
 
 def new_identity() -> Identity:
-    """Of a directory that is to be known as another one from now on, whatever copies of it there are."""
+    """Returns a new identity. The directory is another one from now on, whatever copies of it exist."""
     return Identity(uuid.uuid4().hex, 1)
 
 
 def boot_id() -> str:
-    """Empty where the system does not tell: then no two boots are the same."""
+    """Returns the id of this boot of the machine. It is empty if the system does not tell; then no two boots are the
+    same."""
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             return file.read().strip()
@@ -53,5 +54,5 @@ def boot_id() -> str:
 
 
 def stopped_cleanly(data_dir: str) -> bool:
-    """Whether the last broker here closed its logs; to be asked before they are opened again."""
+    """Returns whether the last broker here closed its logs. Call it before the logs are opened again."""
     return os.path.exists(os.path.join(data_dir, names.CLEAN_SHUTDOWN))

@@ -1,7 +1,8 @@
-"""Who leads a partition next, and who is in sync then: every change of a partition state but its leader's own.
+"""Who leads a partition next, and who is in sync then: every change of a partition state that its leader does not make
+itself.
 
-Values in, the new `PartitionState` out, None when nothing is to be done. Callers write the result by
-compare-and-swap on `state.version` and decide anew when that fails; nothing here waits, reads or writes.
+Each function takes values and returns the new `PartitionState`, or None when there is nothing to do. Callers write the
+result by compare-and-swap on `state.version` and decide again when that fails. Nothing here waits, reads or writes.
 
 What every result keeps:
 - Another leader, or none, means leader epoch + 1. Nobody ever leads an epoch that somebody led before, also not the
@@ -48,9 +49,10 @@ def elect(
     *,
     unclean: bool = False,
 ) -> PartitionState | None:
-    """For a leader that is not alive, or none: the first replica in sync and alive, a draining one as the last resort.
+    """Elects a leader where it is missing or not alive: the first replica that is in sync and alive. A draining broker
+    is the last resort.
 
-    `unclean` gives up what only the in-sync replicas hold: any replica that is alive.
+    With `unclean` any live replica may lead, and records that only the in-sync replicas hold are lost.
     """
     if state.leader in live:
         return None
@@ -68,9 +70,9 @@ def elect(
 def resign(
     state: PartitionState, node: NodeId, live: Collection[NodeId], draining: Collection[NodeId] = ()
 ) -> PartitionState | None:
-    """`node` is about to stop, or cut off: another in-sync replica leads, and nobody waits for `node` any more.
+    """`node` is about to stop or is cut off: another in-sync replica leads, and nobody waits for `node` any more.
 
-    Where it is the last one alive in sync nothing changes: it leads until it is gone, and again when it is back.
+    If `node` is the last live in-sync replica nothing changes: it leads until it is gone, and again when it is back.
     """
     rest = tuple(member for member in state.isr if member != node)
     if node not in state.isr or not rest:
@@ -84,7 +86,7 @@ def resign(
 def restart(state: PartitionState, node: NodeId, live: Collection[NodeId], kept: Kept) -> PartitionState | None:
     """`node` has started and is about to register. Its old registration must be gone before `state` is read.
 
-    Else a leader could take `node` into the in-sync set after this, by what the old process told about its log.
+    Otherwise a leader could later add `node` to the in-sync set because of what the old process said about its log.
     """
     others = [member for member in state.isr if member != node]
     successor = _choose(state.replicas, [member for member in others if member in live], ())
@@ -108,18 +110,23 @@ def prefer(state: PartitionState, live: Collection[NodeId]) -> PartitionState | 
     return _led_by(state, preferred, state.isr)
 
 
+def led_alone(state: PartitionState, node: NodeId) -> PartitionState:
+    """Returns the state of a partition that the only node takes over in a new epoch."""
+    return PartitionState(leader=node, leader_epoch=LeaderEpoch(state.leader_epoch + 1), isr=(node,), replicas=(node,))
+
+
 # Reassignment
 
 
 def reassignment_target(state: PartitionState) -> tuple[NodeId, ...]:
-    """The replicas once the reassignment is done; those there are when none is going on."""
+    """Returns the replicas after the reassignment, or the present ones if there is no reassignment."""
     return _without(state.replicas, state.removing)
 
 
 def begin_reassignment(state: PartitionState, target: Sequence[NodeId]) -> PartitionState | None:
     """Replicas of `target` join; the others stay until `advance_reassignment` finds the target in sync.
 
-    Takes the place of a reassignment that is going on.
+    Replaces a reassignment that is under way.
     """
     before = _without(state.replicas, state.adding)
     replicas = (*target, *_without(state.replicas, target))
@@ -133,14 +140,14 @@ def begin_reassignment(state: PartitionState, target: Sequence[NodeId]) -> Parti
 
 
 def cancel_reassignment(state: PartitionState, live: Collection[NodeId]) -> PartitionState | None:
-    """Back to the replicas before it; None also while none of those can lead."""
+    """Goes back to the replicas before the reassignment. Returns None also while none of those can lead."""
     if not state.adding and not state.removing:
         return None
     return _confine(state, _without(state.replicas, state.adding), live)
 
 
 def advance_reassignment(state: PartitionState, live: Collection[NodeId]) -> PartitionState | None:
-    """Done once the whole target is in sync: the others leave, and one of the target leads."""
+    """Ends the reassignment once the whole target is in sync: the other replicas leave, and one of the target leads."""
     target = reassignment_target(state)
     if not (state.adding or state.removing) or not set(target) <= set(state.isr):
         return None
@@ -157,7 +164,7 @@ def _confine(state: PartitionState, replicas: tuple[NodeId, ...], live: Collecti
 
 
 def _choose(order: Iterable[NodeId], eligible: Collection[NodeId], draining: Collection[NodeId]) -> NodeId | None:
-    """The first that is eligible and not draining, else the first that is eligible."""
+    """Returns the first eligible broker that is not draining, else the first eligible one."""
     able = [node for node in order if node in eligible]
     return next((node for node in able if node not in draining), able[0] if able else None)
 

@@ -14,8 +14,12 @@ KAFKA: Final = "kafka"
 HTTP: Final = "http"
 """The two listeners that simple settings make."""
 
-KAFKA_PROTOCOLS: Final = frozenset({"plaintext"})
-HTTP_PROTOCOLS: Final = frozenset({"http"})
+KAFKA_PROTOCOLS: Final = frozenset({"plaintext", "tls", "sasl_plaintext", "sasl_tls"})
+HTTP_PROTOCOLS: Final = frozenset({"http", "https"})
+SECURE: Final = frozenset({"tls", "sasl_tls", "https"})
+"""Those of the protocols above that are spoken over TLS."""
+SASL: Final = frozenset({"sasl_plaintext", "sasl_tls"})
+"""Those of the protocols above at which clients log in."""
 
 CLIENTS: Final = "clients"
 PEERS: Final = "peers"
@@ -48,8 +52,8 @@ def first_for(endpoints: Endpoints, who: str, protocols: Collection[str]) -> End
 def endpoints_as_json(endpoints: Endpoints) -> dict[str, Any]:
     """Returns the fields of a registration, in the present form and in that of version 0.1."""
     nowhere = Endpoint("", 0, "")
-    kafka = first_for(endpoints, PEERS, KAFKA_PROTOCOLS) or nowhere
-    http = first_for(endpoints, PEERS, HTTP_PROTOCOLS) or nowhere
+    kafka = first_for(endpoints, PEERS, KAFKA_PROTOCOLS - SECURE - SASL) or nowhere
+    http = first_for(endpoints, PEERS, HTTP_PROTOCOLS - SECURE) or nowhere
     return {
         "host": kafka.host,
         "port": kafka.port,
@@ -63,7 +67,7 @@ def endpoints_as_json(endpoints: Endpoints) -> dict[str, Any]:
 
 
 def endpoints_from_json(value: Mapping[str, Any]) -> Endpoints:
-    """Reads either form. KeyError, TypeError or AttributeError if it is neither."""
+    """Returns the endpoints from either form. Raises KeyError, TypeError or AttributeError if it is neither."""
     if "endpoints" not in value:
         return simple_endpoints(value["host"], value["port"], value["http_host"], value["http_port"])
     return {

@@ -2,7 +2,7 @@
 
 Each call is one request (`hot_tier.cluster.etcd_client`), a long range several; each watch is one stream
 (`hot_tier.cluster.etcd_watch`).
-Revisions are etcd's own and grow with everything that is written to it, by whomever.
+Revisions are etcd's own. They grow with every write to etcd, also by other programs.
 """
 
 import ssl
@@ -52,7 +52,7 @@ class EtcdStore:
         self._watches: set[EtcdWatch] = set()
 
     async def open(self) -> None:
-        """MetadataUnavailable when no endpoint answers."""
+        """Connects. Raises MetadataUnavailable if no endpoint answers."""
         await self._client.open()
         await self._renewals.open()
         try:
@@ -66,7 +66,8 @@ class EtcdStore:
         return items[0] if items else None
 
     async def range(self, prefix: str) -> Range:
-        """In pages, all as of the first one's revision: etcd is silent until it has put a whole answer together."""
+        """Reads in pages, all as of the revision of the first page: etcd sends nothing until a whole answer is
+        ready."""
         prefix = self._prefix + prefix
         while True:
             first = page = await self._read(wire.range_body(prefix, PAGE_KEYS))
@@ -96,7 +97,8 @@ class EtcdStore:
             self._watches.discard(watch)
 
     async def grant_lease(self, ttl_ms: int) -> LeaseId:
-        """Sent again when the answer is lost: a lease that nobody knows of expires by itself."""
+        """Grants a lease. If the answer is lost the request is sent again: a lease that nobody knows of expires by
+        itself."""
         seconds = -(-ttl_ms // 1000)
         return await self._client.call("/v3/lease/grant", {"TTL": str(seconds)}, wire.read_lease)
 

@@ -74,14 +74,14 @@ class EtcdClient:
         return self.endpoints[self._current]
 
     def leave(self, endpoint: str) -> None:
-        """It failed: use the next one, unless somebody moved on already."""
+        """Leaves an endpoint that failed for the next one, unless another request has done so already."""
         if endpoint == self.endpoint:
             self._current = (self._current + 1) % len(self.endpoints)
 
     async def call(
         self, path: str, body: Mapping[str, Any], read: Callable[[wire.Document], T], *, repeatable: bool = True
     ) -> T:
-        """What `read` makes of the answer."""
+        """Sends a request and returns the answer as `read` parses it."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + OPERATION_S
         data = orjson.dumps(body)
@@ -103,7 +103,7 @@ class EtcdClient:
                 ) from failure
             attempts += 1
             if reason is None or loop.time() < deadline:
-                reason = failure  # The deadline may have cut the last attempt short, which says nothing.
+                reason = failure  # The deadline may have ended the last attempt early, so its error says nothing.
             if attempts % len(self.endpoints) == 0:
                 await asyncio.sleep(PAUSE_S)
             if loop.time() >= deadline:
@@ -114,13 +114,14 @@ class EtcdClient:
                 ) from reason
 
     async def revision(self, endpoint: str, key: str) -> Revision:
-        """The store's revision by this endpoint, which needs a majority's word to say it."""
+        """Returns the store's revision from this endpoint, which has to ask a majority for it."""
         data = orjson.dumps(wire.count_body(key))
         return await self._ask(endpoint, "/v3/kv/range", data, wire.read_revision, SILENCE_S)
 
     @asynccontextmanager
     async def stream(self, endpoint: str, path: str, body: Mapping[str, Any]) -> AsyncIterator[aiohttp.StreamReader]:
-        """An answer that goes on; its messages are lines of any length. Only its beginning has a deadline."""
+        """Returns a stream of messages, which are lines of any length. Only the beginning of the stream has a
+        deadline."""
         try:
             async with asyncio.timeout(OPERATION_S) as beginning:
                 async with self._post(endpoint, path, orjson.dumps(body), None, None) as response:
@@ -132,7 +133,7 @@ class EtcdClient:
     async def _ask(
         self, endpoint: str, path: str, data: bytes, read: Callable[[wire.Document], T], total_s: float
     ) -> T:
-        """One request to one endpoint: its answer, `EtcdError` or `Interrupted`."""
+        """Sends one request to one endpoint and returns its answer. Raises `EtcdError` or `Interrupted`."""
         async with self._post(endpoint, path, data, SILENCE_S, total_s) as response:
             return read(wire.parse(await response.read()))
 
@@ -155,7 +156,7 @@ class EtcdClient:
             raise Interrupted(str(error) or "no answer in time", sent=True) from error
 
     async def _authenticate(self, endpoint: str) -> str:
-        """The token, asked for once: checking a password costs etcd some 80 ms."""
+        """Returns the token. It is asked for once, because a password check costs etcd some 80 ms."""
         async with self._authenticating:
             if not self._token:
                 body = orjson.dumps({"name": self._user, "password": self._password})
@@ -191,7 +192,8 @@ class EtcdClient:
 
 
 def _watched_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A watch may be silent for days: the kernel finds out when the other host is gone."""
+    """Returns a socket with keep-alives. A watch may be silent for days, so the kernel has to find out that the other
+    host is gone."""
     family, kind, protocol = address[:3]
     found = socket.socket(family, kind, protocol)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

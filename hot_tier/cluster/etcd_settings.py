@@ -1,4 +1,4 @@
-"""Settings of the connection to etcd; where it is says `cluster.metadata`."""
+"""Settings of the connection to etcd. `cluster.metadata` has its address."""
 
 from dataclasses import dataclass, field
 
@@ -16,9 +16,7 @@ class EtcdSettings:
     cert: str = field(default="", metadata={"doc": "File with the certificate that this broker shows etcd."})
     key: str = field(default="", metadata={"doc": "File with the private key of `etcd.cert`."})
     user: str = field(default="", metadata={"doc": "User at etcd, where it asks for one."})
-    password: str = field(
-        default="", metadata={"doc": "That user's password; better given as TIERLOG_ETCD__PASSWORD than as a flag."}
-    )
+    password: str = field(default="", repr=False, metadata={"doc": "That user's password.", "secret": True})
 
     def __post_init__(self) -> None:
         if bool(self.cert) != bool(self.key):

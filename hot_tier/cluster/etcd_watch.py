@@ -1,11 +1,11 @@
 """One watch of a prefix in etcd, across lost connections: every transaction once, whole and in order.
 
-- It resumes after the last transaction it delivered. What had arrived of a later one is dropped and comes again.
+- It resumes after the last transaction that it delivered. Parts of a later transaction are dropped and come again.
 - Silence is not trusted: an endpoint that has said nothing for `QUIET_S` is asked for a linearizable read, which a
   hung or cut-off member cannot answer. If that fails, the watch moves to the next endpoint.
 - While no endpoint answers it waits; the reader sees no error and, once one does, no gap.
-- A store that knows less than the watch has seen (a restored backup) is MetadataCompacted too: waiting
-  there for revisions that come again with other contents would show a past that never was.
+- A store that knows less than the watch has seen (a restored backup) raises MetadataCompacted too. Its next
+  revisions have other contents than those that the watch has seen.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class EtcdWatch:
             await asyncio.sleep(PAUSES_S[min(rounds, len(PAUSES_S) - 1)])
 
     async def _connected(self, endpoint: str) -> AsyncGenerator[tuple[Event, ...], None]:
-        """What one connection delivers until it ends, which is always by an error."""
+        """Yields what one connection delivers. It always ends with an error."""
         known = await self._client.revision(endpoint, self._prefix)
         if known < self._seen:
             raise MetadataCompacted(
@@ -95,14 +95,15 @@ class EtcdWatch:
                     raise EtcdError(wire.PERMISSION_DENIED if denied else wire.UNKNOWN, message.reason)
                 self._failures = 0
                 batches = list(wire.by_transaction((*events, *message.events)))
-                # The last transaction in a fragment may go on in the next one. The others are delivered now: a long
-                # history must not begin anew with each lost connection.
+                # The last transaction in a fragment may go on in the next one. The others are delivered now, so that a
+                # long
+                # history does not start again with each lost connection.
                 events = batches.pop() if message.fragment and batches else ()
                 for batch in batches:
                     yield batch
 
     async def _lines(self, endpoint: str, content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
-        """Split here, because the stream's own `readline` refuses lines over its buffer size."""
+        """Splits the stream into lines. The stream's own `readline` refuses lines that are longer than its buffer."""
         buffer = bytearray()
         while chunk := await self._read(endpoint, content):
             searched = len(buffer)
@@ -122,7 +123,7 @@ class EtcdWatch:
                 raise Interrupted("closed", sent=False)
             return self._reading.result()
         except RuntimeError as error:
-            # What aiohttp says to a read that begins after its connection was closed.
+            # aiohttp raises this for a read that begins after its connection was closed.
             raise Interrupted(str(error), sent=True) from error
         finally:
             self._reading.cancel()

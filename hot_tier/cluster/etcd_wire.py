@@ -1,10 +1,10 @@
 """etcd's API as its JSON gateway speaks it: bodies of requests, and what answers mean. Pure.
 
-What the gateway does that JSON would not suggest: 64-bit numbers are strings; zero, false and empty are left out, so
-that a failed transaction is one without `succeeded`; keys and values are base64; a stream wraps each
-message in `result`, and an error in the middle of it in `error`.
+Rules of the gateway: 64-bit numbers are strings. Zero, false and empty values are left out, so a failed transaction has
+no `succeeded`. Keys and values are base64. A stream wraps each message in `result`, and an error in its middle in
+`error`.
 
-An answer that is none of etcd's raises `Garbled`. The caller decides what that means for its request.
+An answer that is not from etcd raises `Garbled`. The caller decides what that means for its request.
 """
 
 from base64 import b64encode
@@ -30,12 +30,12 @@ class Garbled(Exception):
 
 
 def range_body(prefix: str, keys: int) -> Document:
-    """The first keys of a prefix, so many at most."""
+    """Asks for the first keys of a prefix, up to a limit."""
     return {"key": _text(prefix), "range_end": _text(_prefix_end(prefix)), "limit": str(keys)}
 
 
 def next_body(prefix: str, keys: int, last_key: str, revision: Revision) -> Document:
-    """Those after `last_key`, as of the revision at which the first were read."""
+    """Asks for the keys after `last_key`, as of the revision at which the first ones were read."""
     return {**range_body(prefix, keys), "key": _text(last_key + "\0"), "revision": str(revision)}
 
 
@@ -44,7 +44,7 @@ def get_body(key: str) -> Document:
 
 
 def count_body(key: str) -> Document:
-    """A linearizable read that carries nothing but the revision."""
+    """Asks for the revision alone, by a linearizable read."""
     return {"key": _text(key), "count_only": True}
 
 
@@ -55,7 +55,7 @@ def transaction_body(prefix: str, compares: Sequence[Compare], writes: Sequence[
                 "key": _text(prefix + compare.key),
                 "target": "MOD",
                 "result": "EQUAL",
-                # A missing key compares as revision 0, which is what ABSENT is.
+                # A missing key has the revision 0 in comparisons, and ABSENT is 0.
                 "mod_revision": str(compare.revision),
             }
             for compare in compares
@@ -65,7 +65,7 @@ def transaction_body(prefix: str, compares: Sequence[Compare], writes: Sequence[
 
 
 def watch_body(prefix: str, start: int) -> Document:
-    """`fragment` has etcd split what would be one message of any size."""
+    """Asks for a watch. With `fragment` etcd splits large messages."""
     keys = {"key": _text(prefix), "range_end": _text(_prefix_end(prefix))}
     return {"create_request": {**keys, "start_revision": str(start), "fragment": True}}
 
@@ -85,7 +85,7 @@ def _text(key: str) -> str:
 
 
 def _prefix_end(prefix: str) -> str:
-    """The first key after all that begin with `prefix`, which is ASCII and not empty."""
+    """Returns the first key after all keys with this prefix, which is ASCII and not empty."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
@@ -96,7 +96,7 @@ _MALFORMED: Final = (AttributeError, KeyError, TypeError, ValueError)
 
 
 def parse(data: bytes) -> Document:
-    """One document; that of a stream is unwrapped. `EtcdError` when it says that something failed."""
+    """Returns one document. A document of a stream is unwrapped. Raises `EtcdError` if it reports a failure."""
     try:
         document = orjson.loads(data)
         if "error" in document:
@@ -127,14 +127,14 @@ class Page(NamedTuple):
 
 
 def read_page(prefix: str, document: Document) -> Page:
-    """Keys without `prefix`, which is the store's own."""
+    """Returns a page of keys without `prefix`, which is the store's own."""
     try:
         items = tuple(
             KeyValue(_key(item, prefix), _value(item), Revision(int(item["mod_revision"])))
             for item in document.get("kvs", ())
         )
     except _MALFORMED as error:
-        raise Garbled(f"a range that is none: {error!r}") from error
+        raise Garbled(f"not a range: {error!r}") from error
     return Page(items, read_revision(document), bool(items) and document.get("more") is True)
 
 
@@ -146,7 +146,7 @@ def read_lease(document: Document) -> LeaseId:
     try:
         return LeaseId(int(document["ID"]))
     except _MALFORMED as error:
-        raise Garbled(f"a lease that is none: {str(document)[:80]}") from error
+        raise Garbled(f"not a lease: {str(document)[:80]}") from error
 
 
 def read_kept_alive(document: Document) -> bool:
@@ -178,11 +178,11 @@ def read_watch(prefix: str, document: Document) -> WatchMessage:
             reason=str(document.get("cancel_reason", "")),
         )
     except _MALFORMED as error:
-        raise Garbled(f"a watch message that is none: {error!r}") from error
+        raise Garbled(f"not a message of a watch: {error!r}") from error
 
 
 def by_transaction(events: Iterable[Event]) -> Iterator[tuple[Event, ...]]:
-    """One message holds whole transactions, but often several."""
+    """Splits a message by transaction. A message holds whole transactions, often several."""
     for _, batch in groupby(events, key=lambda event: event.revision):
         yield tuple(batch)
 
@@ -243,7 +243,7 @@ class EtcdError(Exception):
             return Verdict.LEASE_GONE
         if self.code == OUT_OF_RANGE and "compacted" in self.message:
             return Verdict.COMPACTED
-        # A token made before users or roles were changed is told by its text alone.
+        # Only the text of the error says that a token was made before users or roles were changed.
         if self.code == UNAUTHENTICATED or "revision in header is old" in self.message:
             return Verdict.TOKEN_EXPIRED
         if self.code == RESOURCE_EXHAUSTED and "too many requests" in self.message:

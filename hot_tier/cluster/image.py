@@ -6,22 +6,24 @@ It writes nothing; changes are made in the store (`hot_tier.cluster.admin` and o
 - What is shown is the state of the store as of `revision`, which only grows: whole transactions, in order.
 - Listeners run after the maps show the change, on the loop, one change after the other. Waiters for a revision
   wake after the listeners, so that whoever waited finds the rest of the node changed as well.
-- Beside what is registered it remembers which brokers have just gone, and which may be gone, as somebody here found out
-  (`doubt`): the moments in which an election is to be expected.
+- It also remembers which brokers have just gone, and which may be gone because somebody on this node found out
+  (`doubt`). In these moments an election is to be expected.
 - After a gap (the watch fell behind, the store was away) the whole is read again and the difference is
   announced as one change; a topic deleted and made anew in the gap appears as old and new with different ids.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 import structlog
 
-from hot_tier.cluster import model
+from hot_tier.clock import steady_s
+from hot_tier.cluster import acls, api_keys, credentials, model
+from hot_tier.cluster.api_keys import ApiKey
+from hot_tier.cluster.credentials import Credential
 from hot_tier.cluster.model import Archived, BrokerInfo, DeletedTopic, NodeRecord, PartitionState, QuotaEntity, Topic
 from hot_tier.cluster.store import ABSENT, Event, MetadataStore, Range, Revision
 from hot_tier.errors import CorruptMetadata, TierlogError, UnknownPartition, UnknownTopic, UnknownTopicId
@@ -37,7 +39,7 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True)
 class ImageChange:
-    """What one step changed. A topic maps to what it was and what it is; None is "not there"."""
+    """What one step changed. A topic maps to its old and its new value; None means that it does not exist."""
 
     topics: dict[str, tuple[Topic | None, Topic | None]] = field(default_factory=dict)
     partitions: set[tuple[TopicId, PartitionId]] = field(default_factory=set)
@@ -67,6 +69,11 @@ class ClusterImage:
         self._archived: dict[tuple[TopicId, PartitionId], Archived] = {}
         self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
         self._kept: dict[tuple[str, str], Mapping[str, str]] = {}
+        self.users: dict[str, Mapping[str, Credential]] = {}
+        """The credentials of each user, by mechanism."""
+        self.api_keys: dict[str, ApiKey] = {}
+        """By id."""
+        self.acls = acls.Rules()
         self._listeners: list[Listener] = []
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._following: asyncio.Task[None] | None = None
@@ -102,7 +109,7 @@ class ClusterImage:
     def find_topic_by_id(self, topic_id: TopicId) -> Topic | None:
         return self._by_id.get(topic_id)
 
-    def topics(self) -> Iterable[Topic]:
+    def topics(self) -> Collection[Topic]:
         return self._topics.values()
 
     def partition_state(self, tp: TopicPartition) -> PartitionState:
@@ -115,7 +122,7 @@ class ClusterImage:
         return state
 
     def partition_states(self, topic: Topic) -> Sequence[PartitionState]:
-        """All partitions of a topic, in their order."""
+        """Returns the states of all partitions of a topic, in their order."""
         states = self._states[topic.id]
         return [states[PartitionId(index)] for index in range(topic.partitions)]
 
@@ -126,7 +133,7 @@ class ClusterImage:
         return self._brokers.get(node)
 
     def node(self, node: NodeId) -> NodeRecord | None:
-        """What is known of a broker of the cluster, alive or not."""
+        """Returns what is known of a broker of the cluster, alive or not."""
         return self._nodes.get(node)
 
     def kept_settings(self, kind: str, name: str) -> Mapping[str, str]:
@@ -136,17 +143,17 @@ class ClusterImage:
         return [name for owner_kind, name in self._kept if owner_kind == kind]
 
     def lately_gone(self) -> Sequence[BrokerInfo]:
-        return [broker for broker, gone_at in self._gone.values() if time.monotonic() - gone_at < REMEMBER_GONE_S]
+        return [broker for broker, gone_at in self._gone.values() if steady_s() - gone_at < REMEMBER_GONE_S]
 
     def unsettled(self) -> set[NodeId]:
-        """Brokers whose partitions are about to get other leaders."""
+        """Returns the brokers whose partitions are about to get other leaders."""
         if not self._gone and not self._doubted:
             return set()
-        now = time.monotonic()
+        now = steady_s()
         return self._doubted | {node for node, (_, gone_at) in self._gone.items() if now - gone_at < ELECTION_S}
 
     def doubt(self, node: NodeId) -> None:
-        """There is reason to believe that this broker is gone; `trust` it again when that is decided either way."""
+        """Notes that this broker is perhaps gone. Call `trust` when that is decided, either way."""
         self._doubted.add(node)
 
     def trust(self, node: NodeId) -> None:
@@ -157,8 +164,8 @@ class ClusterImage:
         return self._deleted.values()
 
     def archived(self, topic_id: TopicId, partition: PartitionId) -> Archived | None:
-        """How far its leader has archived a partition; None where nobody has said it in the current leader epoch, or
-        where the archive is not to be trusted."""
+        """Returns how far the leader has archived a partition. Returns None if no leader has said so in the current
+        epoch, or if the archive cannot be trusted."""
         said = self._archived.get((topic_id, partition))
         state = self._states.get(topic_id, {}).get(partition)
         if said is None or said.stopped is not None or state is None or said.leader_epoch != state.leader_epoch:
@@ -166,7 +173,7 @@ class ClusterImage:
         return said
 
     def archive_record(self, topic_id: TopicId, partition: PartitionId) -> Archived | None:
-        """What was last said of a partition's archive, in whichever epoch."""
+        """Returns the last record of a partition's archive, of any epoch."""
         return self._archived.get((topic_id, partition))
 
     @property
@@ -182,7 +189,7 @@ class ClusterImage:
         self._listeners.remove(listener)
 
     async def wait_for(self, predicate: Callable[[], bool]) -> None:
-        """Return once the predicate holds; it is asked again after every change."""
+        """Returns once the predicate holds. It is asked again after every change."""
         if predicate():
             return
         entry = (predicate, asyncio.get_running_loop().create_future())
@@ -194,7 +201,7 @@ class ClusterImage:
                 self._waiters.remove(entry)
 
     async def reached(self, revision: Revision) -> None:
-        """Return once this node shows what was written at `revision`."""
+        """Returns once this node shows what was written at `revision`."""
         await self.wait_for(lambda: self.revision >= revision)
 
     async def _follow(self) -> None:
@@ -223,6 +230,10 @@ class ClusterImage:
         yield from map(model.node_key, self._nodes)
         yield from map(model.deleted_key, self._deleted)
         yield from map(model.quota_key, self._quotas)
+        yield from map(model.user_key, self.users)
+        for each in self.api_keys.values():
+            yield api_keys.key_of(each.user, each.id)
+        yield from map(acls.acl_key, self.acls)
         for owner in self._kept:
             yield model.kept_key(*owner)
         for place in self._archived:
@@ -238,7 +249,7 @@ class ClusterImage:
             try:
                 self._apply_one(event, change)
             except (CorruptMetadata, ValueError) as error:
-                # What was known stays; one bad value must not take the node's other topics with it.
+                # The old value stays. One bad value must not cost the node its other topics.
                 _log.error("metadata value ignored", error=str(error), key=event.key)
         self.revision = revision
         for listener in tuple(self._listeners):
@@ -266,27 +277,9 @@ class ClusterImage:
             case "topics":
                 self._apply_topic(rest, event, change)
             case "partitions":
-                topic_id, partition = model.parse_partition_key(event.key)
-                if event.value is None:
-                    states = self._states.get(topic_id, {})
-                    states.pop(partition, None)
-                    if not states:
-                        self._states.pop(topic_id, None)
-                else:
-                    self._states.setdefault(topic_id, {})[partition] = model.decode_partition(
-                        event.key, event.value, event.revision
-                    )
-                change.partitions.add((topic_id, partition))
+                self._apply_partition(event, change)
             case "brokers":
-                if event.value is None:
-                    gone = self._brokers.pop(NodeId(int(rest)), None)
-                    if gone is not None:
-                        self._gone[gone.id] = (gone, time.monotonic())
-                else:
-                    broker = model.decode_broker(event.key, event.value, event.revision)
-                    self._brokers[broker.id] = broker
-                    self._gone.pop(broker.id, None)
-                change.brokers = True
+                self._apply_broker(rest, event, change)
             case "nodes":
                 if event.value is None:
                     self._nodes.pop(NodeId(int(rest)), None)
@@ -317,6 +310,19 @@ class ClusterImage:
                     self._kept.pop(owner, None)
                 else:
                     self._kept[owner] = MappingProxyType(model.decode_map(event.key, event.value))
+            case "users":
+                if event.value is None:
+                    self.users.pop(model.parse_user_key(event.key), None)
+                else:
+                    self.users[model.parse_user_key(event.key)] = credentials.decode(event.key, event.value)
+            case "api-keys":
+                _, key_id = api_keys.parse_key(event.key)
+                self.api_keys.pop(key_id, None)
+                if event.value is not None:
+                    self.api_keys[key_id] = api_keys.decode(event.key, event.value)
+            case "acls":
+                change_rules = self.acls.remove if event.value is None else self.acls.add
+                change_rules(acls.parse_acl_key(event.key))
             case "controller":
                 held = None if event.value is None else model.decode_map(event.key, event.value).get("node")
                 self.controller = model.NO_NODE if held is None else NodeId(held)
@@ -338,3 +344,26 @@ class ClusterImage:
         first, _ = change.topics.get(name, (before, None))
         if first != after:
             change.topics[name] = (first, after)
+
+    def _apply_partition(self, event: Event, change: ImageChange) -> None:
+        topic_id, partition = model.parse_partition_key(event.key)
+        if event.value is None:
+            states = self._states.get(topic_id, {})
+            states.pop(partition, None)
+            if not states:
+                self._states.pop(topic_id, None)
+        else:
+            state = model.decode_partition(event.key, event.value, event.revision)
+            self._states.setdefault(topic_id, {})[partition] = state
+        change.partitions.add((topic_id, partition))
+
+    def _apply_broker(self, node_id: str, event: Event, change: ImageChange) -> None:
+        if event.value is None:
+            gone = self._brokers.pop(NodeId(int(node_id)), None)
+            if gone is not None:
+                self._gone[gone.id] = (gone, steady_s())
+        else:
+            broker = model.decode_broker(event.key, event.value, event.revision)
+            self._brokers[broker.id] = broker
+            self._gone.pop(broker.id, None)
+        change.brokers = True

@@ -1,8 +1,8 @@
 """Settings of brokers and groups that are kept for Kafka's tools, and have no effect here.
 
 They tune parts of Kafka that this service does not have: thread pools, Kerberos, groups of the protocols that came
-after the classic one. Tools and clients set them and read them back. A setting that would change anything here is
-not one of these: it is refused instead.
+after the classic one. Tools and clients set them and read them back. A setting that would have an effect here is not
+kept: it is refused.
 """
 
 from collections.abc import Callable, Mapping

@@ -7,12 +7,12 @@
     leave        its leaderships go to others, then its registration goes
 
 - One registration is one incarnation: its revision, `registration_epoch`, is what leaders know this follower by.
-- Whoever prepares holds the lock of its data directory, so the process that registered from it is dead, wherever it
-  ran. Something that listens at its address may be a copy of the directory in use elsewhere, and a registration from
-  another directory may be alive: if its lease does not run out, this broker does not start.
+- A broker that prepares holds the lock of its data directory, so the process that registered from this directory is
+  dead. But something that listens at the registered address may run on a copy of the directory, and a registration
+  from another directory may be alive: if its lease does not run out, this broker does not start.
 - The data directory that the store remembers changes in the transaction that registers, not before: a start that is
   cut off half-way finds again that the directory is new.
-- A lease is renewed from the time the renewal was sent, not answered: `lease_age_ms` errs towards old.
+- A renewed lease counts from the time when the renewal was sent, not answered: `lease_age_ms` is never too small.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from hot_tier.cluster.elections import resign
 from hot_tier.cluster.endpoints import KAFKA_PROTOCOLS
 from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.model import NO_LEASE, BrokerInfo, Identity, NodeRecord
-from hot_tier.cluster.partition_writes import Swap, newest, swap_states
+from hot_tier.cluster.partition_writes import PartitionWrite, newest, swap_states
 from hot_tier.cluster.probe import Answer, is_refused, knock
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.standalone import name_cluster
@@ -86,7 +86,7 @@ class Membership:
 
     @property
     def lease(self) -> LeaseId:
-        """What else shall live as long as this registration hangs on it too."""
+        """Returns the lease of the registration. Other keys that shall live as long belong to it too."""
         return self._lease
 
     @property
@@ -96,7 +96,8 @@ class Membership:
     # Coming
 
     async def prepare(self, *, stopped_cleanly: bool) -> None:
-        """NodeIdTaken, DataLost, or MetadataUnavailable: nothing was changed that another start would miss."""
+        """Prepares to register. Raises NodeIdTaken, DataLost or MetadataUnavailable; the next start then finds
+        everything as it was."""
         await name_cluster(self._store)
         await self._end_previous()
         found = await self._record()
@@ -116,7 +117,7 @@ class Membership:
         self.info = replace(self.info, data_id=self.identity.data_id)
 
     async def _end_previous(self) -> None:
-        """The lease of whoever registered under this number is gone when this returns."""
+        """Ends the lease of the last registration under this number. It is gone when this returns."""
         key = model.broker_key(self.info.id)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + 2 * self._settings.lease_ttl_ms / 1000
@@ -172,7 +173,7 @@ class Membership:
                     [Put(key, model.encode(self.info), lease), Put(node_key, model.encode(mine))],
                 )
             except MetadataUnavailable:
-                # It may have been written all the same; the next round sees what holds.
+                # The write may have happened all the same. The next round sees it then.
                 await asyncio.sleep(RETRY_S)
                 epoch = None
             if epoch is None:
@@ -210,7 +211,8 @@ class Membership:
                     self._renewed_ms = sent_ms
                 else:
                     await self._register()
-                    # The watch may have shown the new registration before it was answered, when it looked foreign.
+                    # The watch may have shown the new registration before its answer came; then it looked like another
+                    # broker's.
                     self._registration_gone.clear()
                     self._look_for_registration()
                     _log.warning("lease lost, registered anew", node=self.info.id, epoch=self.registration_epoch)
@@ -237,13 +239,15 @@ class Membership:
             if self._image.revision >= self.registration_epoch:
                 self._registration_gone.set()
         elif shown.epoch > self.registration_epoch:
-            # A broker of version 0.1 that marks this one as draining drops the endpoints, which it does not know.
-            self.info, self.registration_epoch = replace(shown, endpoints=self.info.endpoints), shown.epoch
+            # A broker of version 0.1 that marks this one as draining drops what it does not know.
+            self.info = replace(shown, endpoints=self.info.endpoints, version=self.info.version)
+            self.registration_epoch = shown.epoch
 
     # Others that may be gone
 
     def suspect(self, node: NodeId) -> None:
-        """A connection to this broker broke. If nothing listens at its address its process is gone: say so at once."""
+        """A connection to this broker broke. If nothing listens at its address its process is gone, and this ends its
+        lease."""
         image = self._image
         broker = None if image is None else image.broker(node)
         if image is None or broker is None or node == self.info.id or node in self._probes:
@@ -259,7 +263,8 @@ class Membership:
         task.add_done_callback(done)
 
     async def _probe(self, broker: BrokerInfo) -> None:
-        """A process that is dying loses its connections first and what it listens on some time later."""
+        """Probes several times: a dying process closes its connections first and its listening sockets some time
+        later."""
         refused = 0
         try:
             where = broker.for_peers(KAFKA_PROTOCOLS)
@@ -280,7 +285,8 @@ class Membership:
     # Going
 
     async def leave(self) -> None:
-        """Hand over, then be gone. What cannot be handed over in time is left to the election that follows."""
+        """Hands leaderships over, then ends the registration. An election decides what could not be handed over in
+        time."""
         if self._image is None:
             return
         try:
@@ -293,7 +299,7 @@ class Membership:
         await self.close()
 
     async def close(self) -> None:
-        """Be gone at once."""
+        """Ends the registration at once."""
         tasks = [*self._probes.values(), *([self._keeping] if self._keeping else [])]
         for task in tasks:
             task.cancel()
@@ -325,7 +331,7 @@ class Membership:
             live = {broker.id for broker in image.brokers()}
             draining = {broker.id for broker in image.brokers() if broker.draining}
             swaps = [
-                Swap(topic.id, PartitionId(index), successor)
+                PartitionWrite(topic.id, PartitionId(index), successor)
                 for topic in image.topics()
                 for index, state in enumerate(image.partition_states(topic))
                 if state.leader == node and (successor := resign(state, node, live, draining)) is not None

@@ -2,7 +2,7 @@
 
 Every key is made and parsed here and nowhere else:
 
-    cluster                             {"id"}                       the cluster's name for clients
+    cluster                             {"id", "format"}             the cluster's name for clients; see `FORMAT`
     controller                          {"node"}                     who decides; in a cluster under its holder's lease
     brokers/<node>                      BrokerInfo                   while it lives; in a cluster under its lease
     nodes/<node>                        NodeRecord                   what outlives its registrations
@@ -11,9 +11,11 @@ Every key is made and parsed here and nowhere else:
     deleted/<topic id>                  DeletedTopic                 until every copy is surely gone
     archived/<topic id>/<partition>     Archived                     how far the leader has archived it
     kept/<kind>/<name>                  {setting: text}              see `hot_tier.cluster.kept`
+    users/<name>                        {mechanism: credential}      see `hot_tier.cluster.credentials`
     quotas/<entity>                     limits, see `hot_tier.cluster.quotas`
     producer-ids                        {"next"}                     see `hot_tier.cluster.producer_ids`
     failures/<group>/<topic id>/<partition>                          see `gateway.delivery.failed_deliveries`
+    acls/…                              access rules, see `hot_tier.cluster.acls`
 
 Values are JSON. A reader ignores fields it does not know, so that a newer broker may add some.
 
@@ -36,11 +38,12 @@ from hot_tier.cluster.store import ABSENT, LeaseId, Revision
 from hot_tier.errors import BrokerUnreachable, CorruptMetadata
 from hot_tier.ids import LeaderEpoch, NodeId, Offset, PartitionId, TopicId
 
+FORMAT: Final = 1
+"""Of all keys and values together. Every broker must know the one that the key `cluster` names; missing there: 1."""
+OLDEST_VERSION: Final = "0.1.0"  # of a registration that does not say
+
 NO_NODE: Final = NodeId(-1)
 NO_LEASE: Final = LeaseId(0)
-
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
-"""Kafka's names for what a service keeps for itself; nobody else makes them."""
 
 CLUSTER_KEY: Final = "cluster"
 CONTROLLER_KEY: Final = "controller"
@@ -52,6 +55,7 @@ PARTITIONS_PREFIX: Final = "partitions/"
 DELETED_PREFIX: Final = "deleted/"
 ARCHIVED_PREFIX: Final = "archived/"
 KEPT_PREFIX: Final = "kept/"
+USERS_PREFIX: Final = "users/"
 QUOTAS_PREFIX: Final = "quotas/"
 FAILURES_PREFIX: Final = "failures/"
 
@@ -96,6 +100,8 @@ class BrokerInfo:
     """Which data directory it runs on."""
     draining: bool = False
     """It stops or is to be emptied: it gets no leadership and no new replicas."""
+    version: str = OLDEST_VERSION
+    """Of its software, for people."""
     epoch: Revision = field(default=ABSENT, compare=False)
     """The store's revision of this registration: one incarnation of the broker; never written itself."""
 
@@ -122,7 +128,7 @@ class Identity(NamedTuple):
         return self._replace(runs=self.runs + 1)
 
     def is_same_or_later(self, known: "Identity") -> bool:
-        """Not another directory, and not an older copy of the one that is known."""
+        """Returns whether this is the known directory, and not an older copy of it."""
         return self.data_id == known.data_id and self.runs >= known.runs
 
 
@@ -157,7 +163,7 @@ class DeletedTopic:
 
 
 class ManifestMark(NamedTuple):
-    """One manifest of a partition, told from every other: its version, and what its publish alone had."""
+    """Names one manifest of a partition: its version, and the nonce that only this publish had."""
 
     leader_epoch: int
     sequence: int
@@ -181,9 +187,8 @@ class Stopped(NamedTuple):
 
 
 class Archived(NamedTuple):
-    """How far a partition is archived, as its leader said in one epoch; in a later one it counts for nothing.
-
-    What follows the epoch says which manifests in the bucket are ours (`offloader.trust`), whatever the epoch.
+    """How far a partition is archived, as its leader said in one epoch. In a later epoch the end no longer counts.
+    The fields after the epoch count in every epoch: which manifests in the bucket are ours (`offloader.trust`).
     """
 
     end_offset: Offset
@@ -195,8 +200,9 @@ class Archived(NamedTuple):
     """The last one published; None in what version 0.1 wrote."""
     writers: tuple[Writer, ...] = ()
     """Those since then, oldest first."""
-    stopped: Stopped | None = None
-    """None: it is in order."""
+    stopped: Stopped | None = None  # None: it is in order.
+    encrypted: tuple[Offset, tuple[str, ...]] | None = None
+    """From which offset on all archived records are encrypted, and with which keys."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -214,7 +220,7 @@ class QuotaEntity:
 
 
 def new_topic_id() -> TopicId:
-    """Random, never zero (Kafka's "no id"), never with a leading '-' in the base64 that tools take as argument."""
+    """Returns a random id: never zero (Kafka's "no id"). Its base64, which tools take, never begins with '-'."""
     while True:
         number = secrets.randbits(128)
         if number > 1 and number >> 122 != 62:
@@ -294,10 +300,18 @@ def parse_failures_key(key: str) -> tuple[str, TopicId, PartitionId]:
     return unquote(group), UUID(hex=topic_id), PartitionId(int(partition))
 
 
+def user_key(name: str) -> str:
+    return USERS_PREFIX + quote(name, safe="")
+
+
+def parse_user_key(key: str) -> str:
+    return unquote(key.removeprefix(USERS_PREFIX))
+
+
 # Values
 
-
-_NOT_WRITTEN: Final = frozenset({"version", "epoch"})
+_REVISION: Final = {Topic: "version", PartitionState: "version", BrokerInfo: "epoch"}
+"""Fields that are the store's own revision."""
 
 
 def encode(
@@ -315,9 +329,10 @@ def encode(
                 "manifest": None if value.manifest is None else tuple(value.manifest),
                 "writers": [tuple(writer) for writer in value.writers],
                 "stopped": None if value.stopped is None else tuple(value.stopped),
+                "encrypted": value.encrypted,
             }
         )
-    fields = {name: _plain(getattr(value, name)) for name in value.__slots__ if name not in _NOT_WRITTEN}
+    fields = {name: _plain(getattr(value, name)) for name in value.__slots__ if name != _REVISION.get(type(value))}
     if isinstance(value, BrokerInfo):
         fields |= endpoints_as_json(value.endpoints)
     return orjson.dumps(fields)
@@ -380,6 +395,7 @@ def decode_broker(key: str, data: bytes, epoch: Revision) -> BrokerInfo:
             lease=LeaseId(value.get("lease", NO_LEASE)),
             data_id=value.get("data_id", ""),
             draining=value.get("draining", False),
+            version=value.get("version", OLDEST_VERSION),
             epoch=epoch,
         )
     except (KeyError, TypeError, AttributeError) as error:
@@ -411,7 +427,7 @@ def decode_deleted(key: str, data: bytes) -> DeletedTopic:
 def decode_archived(key: str, data: bytes) -> Archived:
     value = decode_map(key, data)
     try:
-        manifest, stopped = value.get("manifest"), value.get("stopped")
+        manifest, stopped, encrypted = value.get("manifest"), value.get("stopped"), value.get("encrypted")
         return Archived(
             Offset(value["end_offset"]),
             Offset(value["log_start"]),
@@ -420,17 +436,13 @@ def decode_archived(key: str, data: bytes) -> Archived:
             None if manifest is None else ManifestMark(*manifest),
             tuple(Writer(*each) for each in value.get("writers", ())),
             None if stopped is None else Stopped(*stopped),
+            None if encrypted is None else (Offset(encrypted[0]), tuple(encrypted[1])),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptMetadata(f"not how far a partition is archived: {error!r}", where=key) from None
 
 
 def initial_state(replicas: Iterable[NodeId]) -> PartitionState:
-    """A partition as it is made: the preferred replica leads its first epoch, all replicas are in sync (and empty)."""
+    """Returns a new partition: the preferred replica leads its first epoch, all replicas are in sync (and empty)."""
     placed = tuple(replicas)
     return PartitionState(leader=placed[0], leader_epoch=LeaderEpoch(0), isr=placed, replicas=placed)
-
-
-def led_alone(state: PartitionState, node: NodeId) -> PartitionState:
-    """The same partition taken over by the only node there is, in a new epoch."""
-    return PartitionState(leader=node, leader_epoch=LeaderEpoch(state.leader_epoch + 1), isr=(node,), replicas=(node,))

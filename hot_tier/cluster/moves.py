@@ -1,7 +1,7 @@
 """Moves that people ask for: replicas to other brokers, leaderships to preferred ones, a broker out of the cluster.
 
-Begins what the controller and the replicas then carry out: a reassignment is written into the partition's state, and
-done when its new replicas are in sync. All of it can be asked of any broker; every write is a compare-and-swap.
+This module only begins a move: it writes a reassignment into the partition's state. The controller and the replicas
+carry it out; it is done when the new replicas are in sync. Any broker can be asked; every write is a compare-and-swap.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Final
 from hot_tier.cluster import elections, model
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo, PartitionState
-from hot_tier.cluster.partition_writes import Swap, newest, swap_states
+from hot_tier.cluster.partition_writes import PartitionWrite, newest, swap_states
 from hot_tier.cluster.placement import check_assignment
 from hot_tier.cluster.rebalance import Plan, plan_leaving, plan_rebalance, plan_widening
 from hot_tier.cluster.store import Compare, KeyValue, MetadataStore, Put, Revision
@@ -43,7 +43,8 @@ class PartitionMoves:
     # Partitions
 
     async def reassign(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> Outcome:
-        """Begin to move partitions to these replicas, the preferred leader first; None cancels what is going on."""
+        """Begins to move partitions to these replicas, the preferred leader first. None cancels a move that is under
+        way."""
 
         def decide(tp: TopicPartition, state: PartitionState) -> PartitionState | None:
             target = targets[tp]
@@ -64,11 +65,12 @@ class PartitionMoves:
         return outcome
 
     def reassignments(self) -> dict[TopicPartition, PartitionState]:
-        """Those that are going on."""
+        """Returns the reassignments that are under way."""
         return {tp: state for tp, state in self._states() if state.adding or state.removing}
 
     async def elect(self, partitions: Iterable[TopicPartition], *, unclean: bool = False) -> Outcome:
-        """Let the preferred replica lead; `unclean`: any replica that is alive, where no in-sync one is."""
+        """Makes the preferred replica the leader. With `unclean`, any live replica where no in-sync replica is
+        alive."""
 
         def decide(tp: TopicPartition, state: PartitionState) -> PartitionState | None:
             live = self._live()
@@ -93,8 +95,8 @@ class PartitionMoves:
     async def decommission(self, node: NodeId) -> int:
         """No new replica and no leadership goes to this broker, and its replicas begin to move to others.
 
-        How many replicas are still to go. Asked again, it plans for what is left. A broker that is down can be
-        decommissioned too, as long as others are in sync with what it held.
+        Returns the number of replicas that still have to move. A second call plans for those that are left. A broker
+        that is down can be decommissioned too, as long as other brokers are in sync for its partitions.
         """
         await self.known(node)
         staying = [broker for broker in self._image.brokers() if broker.id != node and not broker.draining]
@@ -108,11 +110,11 @@ class PartitionMoves:
         return self.replicas_on(node)
 
     async def recommission(self, node: NodeId) -> None:
-        """The broker takes replicas and leaderships again. What is on its way to others goes there all the same."""
+        """The broker takes replicas and leaderships again. Replicas that are already moving to others go on."""
         await self._mark(node, draining=False)
 
     async def rebalance(self, *, dry_run: bool = False) -> Plan:
-        """Even out replicas and preferred leaders over the brokers that are alive and not draining."""
+        """Evens out replicas and preferred leaders over the brokers that are alive and not draining."""
         able = [broker for broker in self._image.brokers() if not broker.draining]
         plan = await asyncio.to_thread(
             plan_rebalance, dict(self._states()), [broker.id for broker in able], _racks(able)
@@ -124,7 +126,7 @@ class PartitionMoves:
         return plan
 
     async def widen(self, topic: str, width: int) -> Plan:
-        """More replicas for a topic that has fewer than this, as far as brokers can take them."""
+        """Gives a topic more replicas, up to this number and as far as there are brokers for them."""
         able = [broker for broker in self._image.brokers() if not broker.draining]
         states = {tp: state for tp, state in self._states() if tp.topic == topic}
         plan = plan_widening(states, width, [broker.id for broker in able], _racks(able))
@@ -135,7 +137,7 @@ class PartitionMoves:
         return sum(node in state.replicas for _, state in self._states())
 
     async def known(self, node: NodeId) -> KeyValue:
-        """What the cluster remembers of this broker, alive or not; UnknownBroker."""
+        """Returns what the cluster remembers of this broker, alive or not. Raises UnknownBroker."""
         found = await self._store.get(model.node_key(node))
         if found is None and self._image.broker(node) is not None:
             raise UnknownBroker(f"broker {node} runs on its own: there is no cluster to move anything to")
@@ -144,7 +146,8 @@ class PartitionMoves:
         return found
 
     async def throttle(self, node: NodeId, bytes_per_second: int | None) -> None:
-        """How fast this broker fetches replicas that it is getting, 0 for no limit; None for what its settings say."""
+        """Sets how fast this broker fetches the replicas that move to it: 0 is no limit, None is the broker's own
+        setting."""
         key = model.node_key(node)
         for _ in range(ATTEMPTS):
             known = await self.known(node)
@@ -156,7 +159,7 @@ class PartitionMoves:
         raise MetadataConflict(f"broker {node} is being changed by others, gave up after {ATTEMPTS} attempts")
 
     async def _mark(self, node: NodeId, *, draining: bool) -> None:
-        """In the broker's registration, for everybody now, and in its record, for its next registration."""
+        """Marks the broker in its registration, for everybody now, and in its record, for its next registration."""
         key, node_key = model.broker_key(node), model.node_key(node)
         for _ in range(ATTEMPTS):
             item, known = await self._store.get(key), await self.known(node)
@@ -176,11 +179,12 @@ class PartitionMoves:
     # Writing
 
     async def _change(self, partitions: Iterable[TopicPartition], decide: Decide) -> Outcome:
-        """Decide for each from the image, write, and decide again for those that others changed meanwhile."""
+        """Decides for each partition from the image, writes, and decides again for those that others changed
+        meanwhile."""
         outcome: Outcome = dict.fromkeys(partitions)
         left = list(outcome)
         for _ in range(ATTEMPTS):
-            swaps: dict[str, tuple[TopicPartition, Swap]] = {}
+            swaps: dict[str, tuple[TopicPartition, PartitionWrite]] = {}
             for tp in left:
                 try:
                     state = self._image.partition_state(tp)
@@ -189,7 +193,7 @@ class PartitionMoves:
                     outcome[tp] = error
                     continue
                 if changed is not None:
-                    swap = Swap(self._image.topic(tp.topic).id, tp.partition, changed)
+                    swap = PartitionWrite(self._image.topic(tp.topic).id, tp.partition, changed)
                     swaps[swap.key] = (tp, swap)
             seen = self._image.revision
             written = await swap_states(self._store, [swap for _, swap in swaps.values()])
@@ -205,7 +209,8 @@ class PartitionMoves:
         return outcome
 
     async def _note_factor(self, name: str) -> None:
-        """A topic's replication factor is what all its partitions have, once a reassignment gave them another."""
+        """Sets the topic's replication factor once a reassignment has given all its partitions another number of
+        replicas."""
         topic = self._image.find_topic(name)
         if topic is None:
             return

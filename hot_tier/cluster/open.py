@@ -22,21 +22,25 @@ _ENDPOINT: Final = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
 
-def metadata_store(where: str, etcd: EtcdSettings, data_dir: str) -> SqliteStore | EtcdStore:
-    """Not opened yet. SettingsError when `where` is none of the above or a file of `etcd` cannot be used."""
+def metadata_store(
+    where: str, etcd: EtcdSettings, data_dir: str, tls: ssl.SSLContext | None = None
+) -> SqliteStore | EtcdStore:
+    """Returns the store, not opened yet. Raises SettingsError if `where` is none of the above or a file of `etcd`
+    cannot be used. `tls` has those files, where the caller reads them again when they change."""
     if where == "sqlite":
         return SqliteStore(os.path.join(data_dir, METADATA_FILE))
     if not where.startswith(ETCD_SCHEME):
         raise _bad_address(where)
     addresses, prefix = parse_etcd_address(where)
-    tls = _tls(etcd) if etcd.ca else None
+    if tls is None and etcd.ca:
+        tls = _tls(etcd)
     scheme = "http" if tls is None else "https"
     endpoints = [f"{scheme}://{address}" for address in addresses]
     return EtcdStore(endpoints, prefix, tls=tls, user=etcd.user, password=etcd.password)
 
 
 def parse_etcd_address(text: str) -> tuple[list[str], str]:
-    """`HOST:PORT` of every endpoint, and the prefix of all keys."""
+    """Returns `HOST:PORT` of every endpoint, and the prefix of all keys."""
     hosts, _, name = text.removeprefix(ETCD_SCHEME).partition("/")
     addresses = []
     for part in hosts.split(","):

@@ -1,8 +1,8 @@
 """Many partition states changed at once, each by compare-and-swap on the version it was derived from.
 
-A transaction takes up to `MAX_OPERATIONS` of them and is refused as a whole when one has changed meanwhile. Then it is
-halved, until what still holds is written and what does not is left out: a loss of a broker with a thousand partitions
-costs eight round trips, one conflict among them seven more.
+A transaction takes up to `MAX_OPERATIONS` changes and is refused as a whole when one partition has changed meanwhile.
+Then it is halved, again and again, until only the changed partitions are left out. The loss of a broker with a thousand
+partitions costs eight round trips; one conflict costs seven more.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ IN_FLIGHT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class PartitionWrite:
     topic_id: TopicId
     partition: PartitionId
     state: PartitionState
@@ -30,27 +30,31 @@ class Swap:
         return model.partition_key(self.topic_id, self.partition)
 
 
-async def swap_states(store: MetadataStore, swaps: Sequence[Swap], guards: Sequence[Compare] = ()) -> list[Swap]:
-    """Those that were written, with their new versions. Nothing is written any more once a guard fails."""
+async def swap_states(
+    store: MetadataStore, swaps: Sequence[PartitionWrite], guards: Sequence[Compare] = ()
+) -> list[PartitionWrite]:
+    """Returns the states that were written, with their new versions. Once a guard fails nothing more is written."""
     width = MAX_OPERATIONS - len(guards)
     batches = [swaps[at : at + width] for at in range(0, len(swaps), width)]
-    written: list[Swap] = []
+    written: list[PartitionWrite] = []
     for at in range(0, len(batches), IN_FLIGHT):
         for done in await asyncio.gather(*(_swap(store, each, guards) for each in batches[at : at + IN_FLIGHT])):
             written += done
     return written
 
 
-def newest(written: Sequence[Swap]) -> Revision:
-    """The revision at which all of it holds."""
+def newest(written: Sequence[PartitionWrite]) -> Revision:
+    """Returns the revision at which all changes hold."""
     return max((swap.state.version for swap in written), default=ABSENT)
 
 
-async def _swap(store: MetadataStore, swaps: Sequence[Swap], guards: Sequence[Compare]) -> list[Swap]:
+async def _swap(
+    store: MetadataStore, swaps: Sequence[PartitionWrite], guards: Sequence[Compare]
+) -> list[PartitionWrite]:
     compares = [Compare(swap.key, swap.state.version) for swap in swaps]
     revision = await store.transact([*guards, *compares], [Put(swap.key, model.encode(swap.state)) for swap in swaps])
     if revision is not None:
-        return [Swap(swap.topic_id, swap.partition, replace(swap.state, version=revision)) for swap in swaps]
+        return [PartitionWrite(swap.topic_id, swap.partition, replace(swap.state, version=revision)) for swap in swaps]
     if len(swaps) == 1:
         return []
     middle = len(swaps) // 2

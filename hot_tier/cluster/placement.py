@@ -1,8 +1,8 @@
 """Which brokers hold a new partition: a pure decision over the brokers that are alive.
 
-Leaders are dealt round all brokers. The others of a partition follow in the same round, shifted by one more after every
-full round, so that the partitions a broker leads are not all followed by the same neighbour, which would get all of
-its work when it is lost. Racks come first: no rack holds two replicas while another one holds none.
+Leaders are dealt round all brokers. The other replicas of a partition follow in the same round, shifted by one more
+after every full round. So the partitions that one broker leads do not all have the same follower, which would get all
+of its work when it is lost. Racks come first: no rack holds two replicas while another rack holds none.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,8 @@ Racks = Mapping[NodeId, str | None]
 
 
 def rack_order(brokers: Sequence[NodeId], racks: Racks) -> list[NodeId]:
-    """The brokers as `place` deals them: one of every rack, then the second of every rack, and so on."""
+    """Returns the brokers in the order in which `place` deals them: one of every rack, then the second of every rack,
+    and so on."""
     by_rack: dict[object, list[NodeId]] = {}
     for broker in brokers:
         by_rack.setdefault(_rack(broker, racks), []).append(broker)
@@ -32,10 +33,10 @@ def place(
     start: int,
     racks: Racks | None = None,
 ) -> list[tuple[NodeId, ...]]:
-    """Replicas of partitions `first_partition` and up; the first of each is its preferred leader.
+    """Returns the replicas of the partitions from `first_partition` on. The first replica is the preferred leader.
 
-    `brokers` are in `rack_order`; `start` shifts the whole, so that the leaders of many small topics do not all fall
-    on the first broker.
+    `brokers` are in `rack_order`. `start` shifts the whole, so that many small topics do not all have their leader on
+    the first broker.
     """
     if replication_factor < 1:
         raise InvalidReplication(
@@ -54,7 +55,7 @@ def place(
 
 
 def _deal(brokers: Sequence[NodeId], turn: int) -> Iterator[NodeId]:
-    """All brokers, in the order in which a partition at this turn would take them."""
+    """Returns all brokers in the order in which a partition at this turn takes them."""
     around = len(brokers)
     yield brokers[turn % around]
     for step in range(around - 1):
@@ -63,7 +64,7 @@ def _deal(brokers: Sequence[NodeId], turn: int) -> Iterator[NodeId]:
 
 
 def spread(candidates: Iterator[NodeId] | Sequence[NodeId], count: int, racks: Racks) -> tuple[NodeId, ...]:
-    """The first `count` of them, passing over a rack that has had one until every rack has."""
+    """Returns the first `count` brokers. A rack that already has a replica is passed over until every rack has one."""
     chosen: list[NodeId] = []
     waiting = list(candidates)
     while waiting and len(chosen) < count:
@@ -87,7 +88,7 @@ def _rack(broker: NodeId, racks: Racks) -> object:
 def check_assignment(
     assignment: Mapping[int, Sequence[int]], first_partition: int, brokers: Sequence[NodeId]
 ) -> list[tuple[NodeId, ...]]:
-    """An assignment as a caller wrote it, in partition order, or InvalidAssignment that says what is wrong."""
+    """Returns a caller's assignment in partition order. Raises InvalidAssignment, which says what is wrong."""
     expected = range(first_partition, first_partition + len(assignment))
     if sorted(assignment) != list(expected):
         raise InvalidAssignment(

@@ -1,7 +1,7 @@
-"""What is at a broker's address: something that listens, surely nothing, or nobody knows.
+"""Whether a process listens at a broker's address: yes, no, or unknown.
 
-The kernel refuses a connection at once when no process listens. Silence says nothing: the machine may be cut off,
-the process stopped; then only its lease tells.
+The kernel refuses a connection at once when no process listens. Silence says nothing: the machine may be cut off or the
+process stopped. Then only the lease tells.
 """
 
 import asyncio

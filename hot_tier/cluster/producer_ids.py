@@ -1,7 +1,7 @@
 """Producer ids, each handed out once in the life of the cluster.
 
-A broker takes ids from the store a block at a time by compare-and-swap; what is left of a block when it stops
-is lost, never reused.
+A broker takes a block of ids at a time from the store, by compare-and-swap. When it stops, the unused ids of its block
+are lost and never used.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ class ProducerIds:
         return self._next - 1
 
     async def new_producer(self) -> tuple[int, int]:
-        """(producer id, epoch) for a producer without a transactional id: always a new one."""
+        """Returns (producer id, epoch) for a producer without a transactional id. The id is always new."""
         return await self.next_id(), FIRST_EPOCH
 
     async def skip_past(self, producer_id: int) -> None:
-        """Never hand out ids up to this one: a log that was restored knows them."""
+        """Hands out only ids above this one from now on: a restored log knows those up to it."""
         while True:
             item = await self._store.get(PRODUCER_IDS_KEY)
             following = 0 if item is None else int(model.decode_map(PRODUCER_IDS_KEY, item.value)["next"])

@@ -1,8 +1,8 @@
 """Quota limits in cluster metadata: who may be limited, in what, and how limits are changed.
 
-Only stored and looked up here; `gateway.quotas` does the accounting. An entity names a user, a client id, or
-both; the name None is the default of its type. Kafka's order decides which entity's limit holds for a
-client: the more specific user first, then the more specific client id.
+This module stores limits and looks them up; `gateway.quotas` counts. An entity names a user, a client id, or both. The
+name None is the default of its type. Kafka's order decides which entity's limit holds for a client: the more specific
+user first, then the more specific client id.
 """
 
 import math
@@ -40,7 +40,7 @@ class QuotaAdmin:
     async def alter(
         self, alterations: Sequence[QuotaAlteration], validate_only: bool = False
     ) -> list[TierlogError | None]:
-        """Each on its own: None, or why it was refused. Returns when the image shows what was changed."""
+        """Returns for each change None, or the error why it was refused. Returns when the image shows the changes."""
         return [await self._alter(alteration, validate_only) for alteration in alterations]
 
     async def _alter(self, alteration: QuotaAlteration, validate_only: bool) -> TierlogError | None:
@@ -88,7 +88,7 @@ def check_limits(limits: Mapping[str, float | None]) -> None:
 def governing_entity(
     quotas: Mapping[QuotaEntity, Mapping[str, float]], name: str, user: str, client_id: str
 ) -> QuotaEntity | None:
-    """Whose limit `name` holds for this user and client id, None when nobody limits them."""
+    """Returns the entity whose limit `name` holds for this user and client id, or None if there is no limit."""
     for parts in (
         {USER: user, CLIENT_ID: client_id},
         {USER: user, CLIENT_ID: None},

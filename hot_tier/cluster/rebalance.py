@@ -1,8 +1,8 @@
-"""Where replicas should be instead of where they are: pure plans over partition states and brokers.
+"""Plans where replicas should be: pure functions of partition states and brokers.
 
-Two wishes: a broker that leaves must hold nothing; the others hold about the same number of replicas and are the
-preferred leaders of about the same number of partitions. Every replica that moves is a copy over the network, so none
-moves that need not: an order of replicas is changed before their places are.
+There are two aims. A broker that leaves holds nothing in the end. The others hold about the same number of replicas and
+are the preferred leaders of about the same number of partitions. Every replica that moves is a copy over the network,
+so a plan changes the order of replicas before it moves any.
 """
 
 from collections import Counter
@@ -24,9 +24,10 @@ def plan_leaving(
     staying: Collection[NodeId],
     racks: Racks,
 ) -> Plan:
-    """Each replica on a leaving broker goes to the least loaded one that stays, in a rack of its own if there is one.
+    """Moves each replica of a leaving broker to the least loaded broker that stays, in a rack without a replica if
+    there is one.
 
-    InvalidReplication when a partition has as many replicas as there are brokers that stay.
+    Raises InvalidReplication if a partition has as many replicas as there are brokers that stay.
     """
     placed = {tp: reassignment_target(state) for tp, state in states.items()}
     load = _load(placed, staying)
@@ -53,7 +54,8 @@ def plan_leaving(
 def plan_widening(
     states: Mapping[TopicPartition, PartitionState], width: int, brokers: Collection[NodeId], racks: Racks
 ) -> Plan:
-    """Partitions with fewer replicas than `width` get more, as far as there are brokers; the old ones stay first."""
+    """Gives partitions with fewer replicas than `width` more, as far as there are brokers. The old replicas stay
+    first."""
     placed = {tp: reassignment_target(state) for tp, state in states.items()}
     load = _load(placed, brokers)
     plan: Plan = {}
@@ -68,7 +70,8 @@ def plan_widening(
 
 
 def plan_rebalance(states: Mapping[TopicPartition, PartitionState], brokers: Collection[NodeId], racks: Racks) -> Plan:
-    """As many replicas and as many preferred leaders on each of `brokers`, give or take one where racks allow it."""
+    """Plans the same number of replicas and preferred leaders on each of `brokers`, to within one where racks allow
+    it."""
     before = {tp: reassignment_target(state) for tp, state in states.items()}
     placed = dict(before)
     load = _load(placed, brokers)
@@ -89,7 +92,7 @@ def plan_rebalance(states: Mapping[TopicPartition, PartitionState], brokers: Col
 
 
 def _best(able: Sequence[NodeId], others: Sequence[NodeId], load: Mapping[NodeId, int], racks: Racks) -> NodeId:
-    """Of those who could take a replica beside `others`: one in another rack, then the least loaded."""
+    """Returns the best broker for a replica beside `others`: one in another rack, then the least loaded."""
     used = {racks.get(other) for other in others}
     return min(able, key=lambda broker: (_repeats(broker, used, racks), load[broker], broker))
 
@@ -100,7 +103,7 @@ def _lighten(
     load: Mapping[NodeId, int],
     racks: Racks,
 ) -> tuple[TopicPartition, NodeId, NodeId] | None:
-    """One replica from a fuller broker to an emptier one, such that no partition has fewer racks than before."""
+    """Moves one replica from a fuller to an emptier broker. No partition gets fewer racks than before."""
     for full in sorted(load, key=lambda node: (-load[node], node)):
         for free in sorted(load, key=lambda node: (load[node], node)):
             if load[full] - load[free] < 2:
@@ -118,10 +121,10 @@ def _racks_kept(others: Sequence[NodeId], full: NodeId, free: NodeId, racks: Rac
 
 
 def _even_leaders(placed: Plan, brokers: Collection[NodeId]) -> None:
-    """Put another replica first where that evens out the preferred leaders; nothing is copied for that.
+    """Puts another replica first where that evens out the preferred leaders. Nothing is copied for that.
 
-    From hand to hand first. What is left then needs chains: a broker with too many hands one to a broker that hands one
-    on, until one with too few has it.
+    First one broker gives a leadership directly to another. Then come chains: a broker with too many gives one to a
+    broker that gives one on, until a broker with too few has one more.
     """
     leads = Counter(dict.fromkeys(brokers, 0))
     leads.update(replicas[0] for replicas in placed.values() if replicas[0] in brokers)
@@ -144,7 +147,8 @@ def _even_leaders(placed: Plan, brokers: Collection[NodeId]) -> None:
 def _chain(
     placed: Mapping[TopicPartition, Sequence[NodeId]], leads: Mapping[NodeId, int]
 ) -> list[tuple[TopicPartition, NodeId]] | None:
-    """Partitions and their new first replicas, from a broker that leads too many to one that leads two fewer."""
+    """Returns partitions and their new first replicas, from a broker that leads too many to one that leads at least two
+    fewer."""
     heirs: dict[NodeId, dict[NodeId, TopicPartition]] = {}
     for tp in sorted(placed):
         first, *rest = placed[tp]
@@ -162,7 +166,7 @@ def _chain(
 def _search(
     heirs: Mapping[NodeId, Mapping[NodeId, TopicPartition]], full: NodeId, leads: Mapping[NodeId, int]
 ) -> list[tuple[TopicPartition, NodeId]] | None:
-    """Breadth first: the shortest chain changes the fewest leaders."""
+    """Searches breadth first: the shortest chain changes the fewest leaders."""
     ways: dict[NodeId, list[tuple[TopicPartition, NodeId]]] = {full: []}
     frontier = [full]
     while frontier:

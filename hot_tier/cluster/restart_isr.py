@@ -1,7 +1,7 @@
-"""What a broker that starts can no longer vouch for: it leaves those in-sync sets before anybody counts on it again.
+"""A broker that starts leaves the in-sync sets of partitions whose records it may no longer have.
 
-Both steps come between the end of its old registration and the new one. In between nobody can take it into an in-sync
-set: that needs its registration.
+Both steps come between the end of its old registration and the new one. In between nobody can add it to an in-sync set,
+because that needs its registration.
 
 - `give_up`, before its logs are opened, by what the stop was like and whether the data directory is the one it had.
   Where it alone held the committed records of a partition, and they are not here, nothing is changed: DataLost.
@@ -15,7 +15,7 @@ from hot_tier.cluster import model
 from hot_tier.cluster.elections import Kept, elect, restart
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import PartitionState
-from hot_tier.cluster.partition_writes import Swap, newest, swap_states
+from hot_tier.cluster.partition_writes import PartitionWrite, newest, swap_states
 from hot_tier.cluster.store import KeyValue, MetadataStore
 from hot_tier.errors import DataLost
 from hot_tier.ids import NodeId, PartitionId, TopicId, TopicPartition
@@ -33,7 +33,8 @@ async def give_up(
     accept_lost_data: bool,
     defaults: TopicConfig,
 ) -> None:
-    """`tail_kept`: what was written and not synced is there too, because the stop was clean or the machine ran on."""
+    """`tail_kept` says that unsynced writes are there too, because the stop was clean or the machine did not
+    restart."""
     settled: set[str] = set()
     while True:
         live = [
@@ -62,7 +63,7 @@ async def give_up(
                         lost.append(str(TopicPartition(topic.name, partition)))
                     changed = elect(changed or state, [node], unclean=True)
             if changed is not None:
-                swaps.append(Swap(topic_id, partition, changed))
+                swaps.append(PartitionWrite(topic_id, partition, changed))
         if lost:
             raise _data_lost(node, lost)
         if not swaps:
@@ -86,11 +87,12 @@ async def disown(
     partitions: Collection[Key],
     emptied: Collection[Key] = (),
 ) -> set[Key]:
-    """Leave the in-sync sets of these partitions if others in them are alive, who have it all.
+    """Leaves the in-sync sets of these partitions where other members, which have all records, are alive.
 
-    Those in whose in-sync set the broker is not now. Where nobody else is alive it stays: what it has is the most that
-    there is. Not so for those that are `emptied`: a log that begins where its lost records ended must not lead, because
-    the others would take that for the log's start and delete what only they still have. They are waited for.
+    Returns the partitions whose in-sync set no longer contains this broker. Where no other member is alive the broker
+    stays, because nobody has more records. This does not hold for `emptied` partitions: a log that begins where its
+    lost records ended must not lead, because the others would take that offset for the log start and delete records
+    that only they have. Such a partition waits for the other members.
     """
     live = {broker.id for broker in image.brokers()} - {node}
     gone: set[Key] = set()
@@ -110,7 +112,7 @@ async def disown(
             if live.intersection(others) or (others and (topic_id, partition) in emptied):
                 without = restart(state, node, live, Kept.NOTHING)
                 assert without is not None
-                swaps.append(Swap(topic_id, PartitionId(partition), without))
+                swaps.append(PartitionWrite(topic_id, PartitionId(partition), without))
         written = await swap_states(store, swaps)
         await image.reached(newest(written))
         gone |= {(swap.topic_id, int(swap.partition)) for swap in written}

@@ -70,11 +70,12 @@ class ClusterSettings:
 
     @property
     def alone(self) -> bool:
-        """One node that is its own cluster."""
+        """Returns whether this node is a cluster of its own."""
         return self.metadata == "sqlite"
 
     def replication_factor(self, brokers: int) -> int:
-        """Of a topic that is made without one, while this many brokers may take replicas."""
+        """Returns the replication factor of a topic that is made without one, while this many brokers may take
+        replicas."""
         return self.default_replication_factor or max(1, min(USUAL_REPLICATION_FACTOR, brokers))
 
     def __post_init__(self) -> None:

@@ -56,8 +56,8 @@ class SqliteStore:
         self._closed = False
 
     async def open(self) -> None:
-        """StorageFailure when the file cannot be used: locked by another process, not writable. CorruptMetadata when
-        what is in it cannot be trusted."""
+        """Raises StorageFailure if the file cannot be used (locked by another process, not writable), CorruptMetadata
+        if its content cannot be trusted."""
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._database.open)
         except CorruptMetadata:
@@ -151,7 +151,7 @@ class SqliteStore:
         return answer
 
     async def _work(self) -> None:
-        """Hand what has piled up to the thread, one commit per round, until nothing is left."""
+        """Hands the waiting operations to the thread, one commit per round, until none is left."""
         loop = asyncio.get_running_loop()
         while self._pending:
             round_, self._pending = self._pending, []
@@ -185,7 +185,8 @@ class SqliteStore:
         self._changed = asyncio.Event()
 
     def _is_alive(self, lease: LeaseId) -> bool:
-        """By the clock, not by the timer: a process that was stopped may run this before its late timers."""
+        """Returns whether the lease is alive, by the clock and not by its timer: a stopped process may run this before
+        its timers."""
         held = self._leases.get(lease)
         return held is not None and asyncio.get_running_loop().time() < held.deadline
 

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from hot_tier.cluster import model
+from hot_tier.cluster.elections import led_alone
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.store import (
     ABSENT,
@@ -26,7 +27,7 @@ from hot_tier.cluster.store import (
     Put,
     Revision,
 )
-from hot_tier.errors import CorruptMetadata
+from hot_tier.errors import CorruptMetadata, UnknownFormat
 from hot_tier.ids import TopicId
 from hot_tier.log import names
 
@@ -34,7 +35,8 @@ REMEMBER_DELETED_MS: Final = 7 * 24 * 3_600_000
 
 
 def topics_on_disk(data_dir: str) -> dict[TopicId, str] | None:
-    """Topic id → directory of every topic that was written to; None when no broker ever ran on this directory."""
+    """Returns topic id → directory of every topic that was written to, or None if no broker ever ran on this
+    directory."""
     try:
         found = os.listdir(os.path.join(data_dir, names.LOGS))
     except FileNotFoundError:
@@ -44,7 +46,8 @@ def topics_on_disk(data_dir: str) -> dict[TopicId, str] | None:
 
 
 async def check_knows(store: MetadataStore, data_dir: str, on_disk: Mapping[TopicId, str]) -> None:
-    """CorruptMetadata when this is not the metadata of the directory, or an older state of it: topics are missing."""
+    """Raises CorruptMetadata if topics are missing: then this is not the directory's metadata, or an older state of
+    it."""
     topics, deleted = await store.range(model.TOPICS_PREFIX), await store.range(model.DELETED_PREFIX)
     known = {model.decode_topic(item.key, item.value, item.revision).id for item in topics.items}
     known |= {model.decode_deleted(item.key, item.value).id for item in deleted.items}
@@ -69,9 +72,9 @@ async def check_knows(store: MetadataStore, data_dir: str, on_disk: Mapping[Topi
 async def take_over(
     store: MetadataStore, broker: BrokerInfo, now_ms: int, on_disk: Collection[TopicId] = ()
 ) -> Revision:
-    """Make `broker` the only node. The revision at which all of it holds: open the image after this.
+    """Makes `broker` the only node. Returns the revision at which all of it holds; open the image after this.
 
-    A deleted topic is remembered while its records are `on_disk`: a stop may have come before they went.
+    A deleted topic is remembered while its records are `on_disk`: the node may have stopped before it deleted them.
     """
     await name_cluster(store)
     writes: list[Put | Delete] = [
@@ -82,7 +85,7 @@ async def take_over(
     writes += [Delete(item.key) for item in brokers.items if item.key != model.broker_key(broker.id)]
     for item in (await store.range(model.PARTITIONS_PREFIX)).items:
         state = model.decode_partition(item.key, item.value, item.revision)
-        writes.append(Put(item.key, model.encode(model.led_alone(state, broker.id))))
+        writes.append(Put(item.key, model.encode(led_alone(state, broker.id))))
     deleted = await store.range(model.DELETED_PREFIX)
     oldest = now_ms - REMEMBER_DELETED_MS
     for item in deleted.items:
@@ -93,10 +96,17 @@ async def take_over(
 
 
 async def name_cluster(store: MetadataStore) -> None:
-    """Unless it has a name."""
-    await store.transact(
-        [Compare(model.CLUSTER_KEY, ABSENT)], [Put(model.CLUSTER_KEY, model.encode({"id": new_cluster_id()}))]
-    )
+    """Gives the cluster a name unless it has one. Raises UnknownFormat if its metadata is of a newer version."""
+    named = model.encode({"id": new_cluster_id(), "format": model.FORMAT})
+    await store.transact([Compare(model.CLUSTER_KEY, ABSENT)], [Put(model.CLUSTER_KEY, named)])
+    item = await store.get(model.CLUSTER_KEY)
+    found = 0 if item is None else model.decode_map(item.key, item.value).get("format", 1)
+    if not isinstance(found, int) or found > model.FORMAT:
+        raise UnknownFormat(
+            f"the cluster's metadata is in format {found}, this version knows {model.FORMAT}",
+            where=model.CLUSTER_KEY,
+            hint="start the version that the other brokers run",
+        )
 
 
 async def _write_all(store: MetadataStore, writes: Sequence[Put | Delete]) -> Revision:
@@ -106,5 +116,5 @@ async def _write_all(store: MetadataStore, writes: Sequence[Put | Delete]) -> Re
 
 
 def new_cluster_id() -> str:
-    """Random, in the 22 letters that Kafka's tools expect."""
+    """Returns a random id of 22 letters, as Kafka's tools expect."""
     return urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")

@@ -12,10 +12,10 @@ Invariants that every store keeps:
 - A key attached to a lease disappears, as a delete event, when the lease expires or is revoked. The last write
   of a key decides which lease it hangs on.
 
-A store that cannot be reached raises MetadataUnavailable within seconds: nothing was written. Where a write was
-sent and no answer came back, nobody can know: `transact` raises MetadataAnswerLost, and the write has happened, has
-not, or may yet, until a linearizable read or the watch shows it or a later change of a compared key rules it out.
-So whoever retries compares the revision that it read, and never takes this error for "not written".
+A store that cannot be reached raises MetadataUnavailable within seconds: nothing was written. Where a write was sent
+and no answer came back, `transact` raises MetadataAnswerLost: the write has happened, or has not, or may still happen,
+until a linearizable read or the watch shows it, or a later change of a compared key rules it out. So a caller that
+retries compares the revision that it read, and never takes this error for "not written".
 Transactions that run at the same time are ordered by the store, not by the order of the calls.
 
 Keys are ASCII and not empty. A transaction names a key at most once among its writes and holds at most
@@ -87,26 +87,26 @@ class MetadataStore(Protocol):
     async def range(self, prefix: str) -> Range: ...
 
     async def transact(self, compares: Sequence[Compare], writes: Sequence[Put | Delete]) -> Revision | None:
-        """The revision it has now, or None when a comparison failed and nothing was written.
+        """Returns the new revision, or None if a comparison failed and nothing was written.
 
-        LeaseExpired when a `Put` names a lease that is gone, ValueError when the transaction breaks the
-        limits above: nothing is written in either case. MetadataAnswerLost when nobody knows.
+        Raises LeaseExpired if a `Put` names a lease that is gone, and ValueError if the transaction breaks the limits
+        above. In both cases nothing is written. Raises MetadataAnswerLost if the outcome is unknown.
         """
         ...
 
     def watch(self, prefix: str, from_revision: Revision) -> AsyncIterator[Sequence[Event]]:
-        """Changes after `from_revision`, one non-empty batch per transaction, until the store is closed.
+        """Yields the changes after `from_revision`, one non-empty batch per transaction, until the store is closed.
 
-        MetadataCompacted when changes that old are no longer known: read the range again and start there.
+        Raises MetadataCompacted if changes that old are no longer known. Read the range again and start there.
         """
         ...
 
     async def grant_lease(self, ttl_ms: int) -> LeaseId:
-        """A lease that lasts at least so long after each renewal; etcd counts in whole seconds."""
+        """Returns a lease that lasts at least this long after each renewal. etcd counts in whole seconds."""
         ...
 
     async def keep_alive(self, lease: LeaseId) -> bool:
-        """Renew; False when the lease is gone for good."""
+        """Renews the lease. Returns False if the lease is gone for good."""
         ...
 
     async def revoke_lease(self, lease: LeaseId) -> None: ...
@@ -115,7 +115,7 @@ class MetadataStore(Protocol):
 
 
 def check_transaction(compares: Sequence[Compare], writes: Sequence[Put | Delete]) -> None:
-    """The limits that every store enforces, so that what works on one works on all."""
+    """Checks the limits that every store enforces, so that what works on one store works on all."""
     if len(compares) > MAX_OPERATIONS or len(writes) > MAX_OPERATIONS:
         raise ValueError(
             f"a transaction of {len(compares)} comparisons and {len(writes)} writes: at most {MAX_OPERATIONS} each"

@@ -1,7 +1,7 @@
-"""What SQLite does not say of its write-ahead log: whether it leaves something out.
+"""Finds out whether SQLite would ignore a part of its write-ahead log, because SQLite does not say so.
 
-SQLite reads the log up to the first frame that is damaged, and takes that for the end. So it must, because the last
-transaction may have been under way; but what was committed behind a damaged frame is then gone without a word.
+SQLite reads the log up to the first damaged frame and takes that for the end. It has to, because a stop may have cut
+the last transaction. But then commits behind a damaged frame are gone without an error.
 
 The layout (https://www.sqlite.org/fileformat2.html#walformat) is a header, then frames of one page each. Those of
 an earlier use of the file lie behind the last one, and have other salts.
@@ -17,7 +17,7 @@ _MAGIC: Final = {0x377F0682: "<", 0x377F0683: ">"}
 
 
 def leaves_out_commits(content: bytes) -> bool:
-    """Whether a committed transaction lies behind the first damaged frame, or behind a damaged header."""
+    """Returns whether a committed transaction lies behind the first damaged frame, or behind a damaged header."""
     if len(content) <= _HEADER.size:
         return False
     magic, _, page_bytes, _, *salts, _, _ = _HEADER.unpack_from(content)

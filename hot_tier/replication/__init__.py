@@ -4,6 +4,7 @@ watermark           what is committed, as a pure decision over what the replicas
 leadership          what a leader knows in one epoch: followers, high watermark, in-sync set; pure
 following           what a follower asks its leader for and what the answers mean; pure
 readable            one partition as readers need it: the seam to the gateway
+roles               the roles of a partition on one broker, as a table
 local_partition     one partition with a local log, in either role
 led_partition       one partition at its leader: appending, waiting for the commit, waiting for news
 followed_partition  one partition at a follower: what an answer of the leader does to its log

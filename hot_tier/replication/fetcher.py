@@ -15,12 +15,12 @@ Everything happens in callbacks of the link, of the logs and of timers; no task 
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from hot_tier.clock import steady_s
 from hot_tier.errors import TierlogError
 from hot_tier.ids import NodeId
 from hot_tier.replication.followed_partition import FollowedPartition, Next
@@ -115,7 +115,7 @@ class Fetcher:
         await asyncio.gather(self._connecting, *self._tasks, return_exceptions=True)
 
     def _ask(self, replica: FollowedPartition) -> None:
-        """Tell its position as soon as it is durable."""
+        """Tells its position as soon as it is durable."""
         key = replica.key
         if self._replicas.get(key) is not replica:
             return
@@ -134,7 +134,8 @@ class Fetcher:
     # Requests
 
     def _send_soon(self) -> None:
-        """At the end of the loop's step: what else becomes durable in it goes into the same request."""
+        """Sends at the end of the loop's step, so that everything that becomes durable in this step is in one
+        request."""
         if not self._scheduled and self._link is not None:
             self._scheduled = True
             self._loop.call_soon(self._send_if_due)
@@ -168,7 +169,7 @@ class Fetcher:
             self._named[key] = self._sent
 
     def _still_durable(self, key: PartitionKey, replica: FollowedPartition) -> bool:
-        """Its topic may have come to sync before it acknowledges since the position was found durable."""
+        """Returns whether the position is still durable: its topic may now have to sync before it acknowledges."""
         if not replica.is_durable:
             self._settling[key] = replica
             return False
@@ -195,8 +196,8 @@ class Fetcher:
                 continue
             cuts = answer.error is not None or answer.diverging is not None or replica.in_doubt
             if cuts:
-                cutting_since = cutting_since or time.monotonic()
-            late = cuts and time.monotonic() - cutting_since > CUTTING_S
+                cutting_since = cutting_since or steady_s()
+            late = cuts and steady_s() - cutting_since > CUTTING_S
             outcome = Next.LATER if late else replica.take(answer, now_ms)
             if outcome is not Next.WAIT:
                 self._named[key] = USED_UP
@@ -233,7 +234,7 @@ class Fetcher:
             self._lost.set_exception(error)
 
     def _name_all(self) -> None:
-        """A session begins: every position is told anew."""
+        """Names every position again, because a session begins."""
         self._named.clear()
         self._forgotten.clear()
         self._due.clear()
@@ -257,7 +258,7 @@ class Fetcher:
     # The connection
 
     def _doubt(self, doubtful: bool) -> None:
-        """Who asks for a leader that does not answer gets to know its successor, if there is one in a moment."""
+        """Doubts a leader that does not answer, so that clients who ask for it soon learn of its successor."""
         if doubtful != self._doubting:
             self._doubting = doubtful
             (self._parts.image.doubt if doubtful else self._parts.image.trust)(self._leader)
@@ -274,13 +275,13 @@ class Fetcher:
                 if isinstance(error, ConnectionError):
                     self._parts.suspect(self._leader)
             except Exception:
-                # Whatever it was, replicas that stop following for good fall out of sync for good.
+                # After any error go on: replicas that stop following for good are out of sync for good.
                 _log.exception("following failed", broker=self._leader)
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_S[1])
 
     async def _serve_one(self) -> None:
-        """One connection from its beginning to its end."""
+        """Runs one connection from its beginning to its end."""
         image = self._parts.image
         await image.wait_for(lambda: image.broker(self._leader) is not None)
         broker = image.broker(self._leader)
@@ -300,7 +301,7 @@ class Fetcher:
                     raise TimeoutError("no answer")
                 self._doubt(self._sent > self._answered and late_s > DOUBT_S)
                 if self._in_session and self._sent == self._answered and not lost.done():
-                    # All wait for the disk, which may take long; a leader takes whoever is silent for cut off.
+                    # All wait for the disk, which may take long. A leader takes a silent follower for cut off.
                     self._answered_at = self._loop.time()
                     self._sent = link.send({}, ())
             lost.result()

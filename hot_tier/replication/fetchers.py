@@ -7,10 +7,10 @@ changes.
 import asyncio
 from collections.abc import Callable
 
+from hot_tier.clock import wall_ms
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.errors import OffsetArchived
 from hot_tier.ids import NodeId
-from hot_tier.log.manager import wall_clock_ms
 from hot_tier.replication.fetcher import Fetcher, Restore
 from hot_tier.replication.followed_partition import FollowedPartition
 from hot_tier.replication.link import Connect
@@ -32,7 +32,7 @@ class Fetchers:
         connect: Connect,
         settings: ReplicationSettings,
         *,
-        clock: Callable[[], int] = wall_clock_ms,
+        clock: Callable[[], int] = wall_ms,
         suspect: Callable[[NodeId], None] = _nothing,
         restore: Restore = _no_archive,
         reassignment_bytes_per_s: Callable[[], int] = lambda: 0,
@@ -51,7 +51,7 @@ class Fetchers:
         self._copied_until = 0.0
 
     def start(self) -> None:
-        """This broker is registered: from now on leaders listen to it."""
+        """Begins to fetch. This broker is registered, so leaders listen to it from now on."""
         self.started.set()
 
     def follow(self, replica: FollowedPartition) -> None:
@@ -78,7 +78,8 @@ class Fetchers:
         return replica.leader, (topic_id.int + partition) % self.settings.fetchers
 
     def throttle(self, replica: FollowedPartition, nbytes: int, now_s: float) -> float:
-        """How long a replica that a reassignment brings in waits before it goes on, to keep the rate of all of them."""
+        """Returns how long a replica that a reassignment brings in waits, so that all of them together keep to the
+        rate."""
         rate = self._reassignment_bytes_per_s()
         if not rate or not replica.added:
             return 0.0

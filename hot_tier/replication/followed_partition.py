@@ -4,9 +4,10 @@ Owns: what an answer of the leader does to the log. Leaves to: `following` the d
 `table` which role this broker has.
 
 - A position is told only when everything below it is durable here: synced with `flush=commit`.
-- Of a log in doubt no position is told: it is asked for from the beginning, and forgotten when the leader has answered,
-  or where that has only the bucket, when that is found to hold it. Until then it may be the only copy that is left.
-- The high watermark is what leaders said, as far as this log goes; consumers may read below it here too.
+- No position is told of a log in doubt: it is asked for from the beginning. The old log is forgotten when the leader
+  has answered, or, if only the bucket has its records, when the bucket is found to hold them. Until then it may be the
+  only copy.
+- The high watermark is what leaders said, as far as this log goes. Consumers may read below it here too.
 """
 
 from collections.abc import Callable
@@ -35,12 +36,13 @@ from hot_tier.replication.following import (
 )
 from hot_tier.replication.link import PartitionKey
 from hot_tier.replication.local_partition import LocalPartition
+from hot_tier.replication.roles import Event, Role
 
 _log = structlog.get_logger()
 
 
 class Next(Enum):
-    """What an answer leaves to do."""
+    """What is to be done after an answer."""
 
     WAIT = auto()
     """The position stands: the leader tells when there is more."""
@@ -53,7 +55,7 @@ class Next(Enum):
 
 
 class FollowedPartition(LocalPartition):
-    __slots__ = ("_flush_before_ack", "added", "durable_listener", "in_doubt", "key", "leader")
+    __slots__ = ("_flush_before_ack", "added", "durable_listener", "key", "leader")
 
     def __init__(
         self,
@@ -68,27 +70,31 @@ class FollowedPartition(LocalPartition):
         super().__init__(tp, topic, log, state.leader_epoch, known)
         self.key: PartitionKey = (topic.id, tp.partition)
         self.leader = state.leader
-        self.in_doubt = log.in_doubt
-        """The leader has not answered yet, and what is here is kept until it has."""
+        self._came(Event.DOUBTED if log.in_doubt else Event.FOLLOWED)
         self.confirm(state, node)
         self.durable_listener: Callable[[FollowedPartition], None] | None = None
         """Called when everything in the log is durable."""
-        log.flush_listener = self._flush_settled
+        log.sync.listener = self._flush_settled
         self.configure(topic, log.config)
 
     def confirm(self, state: PartitionState, node: NodeId) -> None:
-        """What the image says, in this epoch."""
+        """Takes over what the image says, in this epoch."""
         self.added = node in state.adding and node not in state.isr
         """A reassignment brings it in: its traffic may be limited, until producers wait for it."""
 
     @property
+    def in_doubt(self) -> bool:
+        """Returns whether the log is in doubt: the leader has not answered yet, and the log is kept until it has."""
+        return self.role is Role.IN_DOUBT
+
+    @property
     def is_durable(self) -> bool:
-        """Whether the position may be told."""
+        """Returns whether the position may be told."""
         log = self.log
         return log.failure is None and (not self._flush_before_ack or log.flushed_offset >= log.log_end_offset)
 
     def configure(self, topic: Topic, config: TopicConfig) -> None:
-        """The topic has other settings now, or is seen for the first time."""
+        """Takes over the topic's settings, which are new or have changed."""
         self.topic = topic
         self._flush_before_ack = config.flush_before_ack
         if self._flush_before_ack and self.log.flushed_offset < self.log.log_end_offset:
@@ -100,7 +106,7 @@ class FollowedPartition(LocalPartition):
         return next_fetch(self.log, self.leader_epoch)
 
     def take(self, answer: FetchAnswer, now_ms: int) -> Next:
-        """Do what the leader's answer asks for. What goes wrong is logged and tried again."""
+        """Does what the leader's answer asks for. An error is logged, and the fetch is tried again."""
         try:
             return self._take(answer, now_ms)
         except (TierlogError, OSError) as error:
@@ -115,14 +121,15 @@ class FollowedPartition(LocalPartition):
             if not isinstance(answer.error, OffsetOutOfRange | None):
                 return Next.LATER
             self._begin_anew(Offset(0), now_ms)
-            self.in_doubt = False
+            self._came(Event.TRUSTED)
         match decide(log, answer):
             case Append(records, high_watermark, log_start_offset, gaps_below):
                 if records:
                     try:
                         log.append_replica(memoryview(records), self.leader_epoch, now_ms, gaps_below)
                     finally:
-                        # Also what came before a bad batch: not synced, the position would never be told again.
+                        # This includes what came before a bad batch: without a sync the position would never be told
+                        # again.
                         if self._flush_before_ack:
                             log.request_flush()
                 self._move(high_watermark)
@@ -154,18 +161,19 @@ class FollowedPartition(LocalPartition):
     def begin_at_archive(
         self, start_offset: Offset, end_offset: Offset, epochs: list[tuple[int, int]], producers: ProducerState
     ) -> None:
-        """Forget what is here and go on where the archived history ends, all of which is committed."""
+        """Forgets the log and continues where the archived history ends. All of that history is committed."""
         _log.info("replica begins at its archive", partition=str(self.tp), offset=end_offset)
         self.log.start_from_archive(start_offset, end_offset, epochs, producers)
         self.log.trust()
-        self.in_doubt = False
+        self._came(Event.TRUSTED)
         self._move(end_offset)
 
     def close(self, reason: TierlogError) -> None:
-        """Another role, or the topic is gone: whoever reads here is told."""
+        """Ends the role, because another begins or the topic is gone. Readers here are told."""
+        self._came(Event.CLOSED)
         self.failure = reason
         self.durable_listener = None
-        self.log.flush_listener = None
+        self.log.sync.listener = None
         self._tell_waiters()
 
     def _move(self, told: Offset) -> None:

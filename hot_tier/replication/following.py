@@ -50,7 +50,7 @@ class FetchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Take the records, if any, then what the leader says of the log; see `follower_high_watermark`."""
+    """Take the records, if any, then what the leader says about the log (`follower_high_watermark`)."""
 
     records: bytes | memoryview
     high_watermark: Offset
@@ -65,14 +65,14 @@ class TruncateTo:
 
 @dataclass(frozen=True, slots=True)
 class ResetTo:
-    """Forget the whole log and go on, empty, here: the leader no longer has what follows on ours."""
+    """Forget the whole log and continue here, empty: the leader no longer has what follows on ours."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class FromArchive:
-    """What follows on our log is in the bucket: start anew from where the archive ends."""
+    """What follows on our log is in the bucket: start again where the archive ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class TryAgain:
 
 @dataclass(frozen=True, slots=True)
 class LeaderMoved:
-    """Whoever was asked does not lead in the epoch we know: wait for what the image says next."""
+    """The broker that was asked does not lead in the epoch we know: wait for what the image says next."""
 
 
 Decision = Append | TruncateTo | ResetTo | FromArchive | TryAgain | LeaderMoved
@@ -93,7 +93,7 @@ def next_fetch(view: LogView, leader_epoch: LeaderEpoch) -> FetchFrom:
 
 
 def decide(view: LogView, answer: FetchAnswer) -> Decision:
-    """What an answer to `next_fetch(view, …)` means; the log has not changed in between."""
+    """Returns what an answer to `next_fetch(view, …)` means. The log has not changed in between."""
     match answer.error:
         case None:
             pass
@@ -114,12 +114,13 @@ def _out_of_range(view: LogView, leader_start: Offset) -> Decision:
     empty = view.log_end_offset == view.local_log_start_offset
     if leader_start >= 0 and (view.log_end_offset < leader_start or empty):
         return ResetTo(leader_start)
-    # Its log ends before ours in the same history: it has lost records that we hold. Ours are not cut for that.
+    # The leader's log ends before ours in the same history: it has lost records that we hold. Ours are not cut for
+    # that.
     return TryAgain(f"the leader has nothing at {view.log_end_offset}, where our log ends")
 
 
 def _cut(view: LogView, epoch: LeaderEpoch, end_offset: Offset) -> Decision:
-    """To where the leader says that `epoch` ends or where it ends here, whichever comes first; ask again from there."""
+    """Cuts to where `epoch` ends at the leader or here, whichever comes first, and asks again from there."""
     _, own_end = view.end_of_epoch(epoch)
     cut = min(end_offset, own_end)
     if not 0 <= cut < view.log_end_offset:
@@ -130,7 +131,7 @@ def _cut(view: LogView, epoch: LeaderEpoch, end_offset: Offset) -> Decision:
 
 
 def follower_high_watermark(known: Offset, told: Offset, log_end: Offset) -> Offset:
-    """As follower: what is committed, as far as this log has it. What was committed once stays so.
+    """Returns what is committed, as far as this follower's log has it. What was committed once stays committed.
 
     A new leader starts with what it knew itself, which may be less than what this follower was told by the old one.
     """

@@ -1,17 +1,17 @@
 """Keeps the store's in-sync sets as this broker's leaderships want them, and hands over what it can no longer lead.
 
-Owns: when they are looked at, and the writes. Leaves to `leadership` who belongs into the set, and what counts until
-that is known.
+Owns: when partitions are looked at, and the writes. Leaves to `leadership` who belongs into the set, and what counts
+until a write is answered.
 
-Looked at: partitions whose follower has caught up, at once; all of them when brokers came or went or went silent, and
-every so often for followers that lag. A broker is silent that is registered and has not asked this one for anything for
-a while, which followers do all the time, with or without records. What changes at the same time is written together. A
-write that is refused is decided anew from what the image shows then; one without an answer is proposed again, until the
-image shows what became of it.
+A partition whose follower has caught up is looked at at once. All are looked at when brokers come, go or fall silent,
+and from time to time for followers that lag. A broker is silent if it is registered and has not asked this one for
+anything for a while; followers ask all the time, with or without records. Changes at the same time are written
+together. A write that is refused is decided again from what the image shows then. A write without an answer is proposed
+again, until the image shows what became of it.
 
-Handed over are logs that take no more writes, and partitions that are stranded here: none of the brokers that would
-have to confirm a record has asked for anything for a while, and they are registered all the same. They can go on
-without us; we cannot without them. Producers are told at once, because the store may be out of reach too.
+Logs that take no more writes are handed over, and partitions that are stranded here: the brokers that would have to
+confirm a record are registered, but none has asked for anything for a while. They can go on without us; we cannot go on
+without them. Producers are told at once, because the store may be out of reach too.
 """
 
 import asyncio
@@ -21,15 +21,16 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from hot_tier.clock import steady_ms
 from hot_tier.cluster import model
 from hot_tier.cluster.elections import resign
 from hot_tier.cluster.image import ClusterImage, ImageChange
-from hot_tier.cluster.partition_writes import Swap, swap_states
+from hot_tier.cluster.partition_writes import PartitionWrite, swap_states
 from hot_tier.cluster.store import Compare, LeaseId, MetadataStore, Revision
 from hot_tier.errors import TierlogError
 from hot_tier.ids import NodeId
 from hot_tier.replication.leadership import Leadership, Silence
-from hot_tier.replication.led_partition import LedPartition, steady_ms
+from hot_tier.replication.led_partition import LedPartition
 from hot_tier.replication.settings import ReplicationSettings
 
 CHECK_S: Final = 1.0
@@ -41,10 +42,10 @@ AGAIN_S: Final = 0.05
 _log = structlog.get_logger()
 
 
-class Proposal(NamedTuple):
+class IsrWrite(NamedTuple):
     partition: LedPartition
     leadership: Leadership
-    swap: Swap
+    swap: PartitionWrite
 
 
 class IsrKeeper:
@@ -65,7 +66,7 @@ class IsrKeeper:
         self.expands = 0
 
     def start(self, partitions: Iterable[LedPartition], heard_ms: Mapping[NodeId, int]) -> None:
-        """`partitions` gives those that this broker leads, anew each time; `heard_ms` when each follower last asked."""
+        """`partitions` returns those that this broker leads now; `heard_ms` has when each follower last asked."""
         self._partitions = partitions
         self._heard_ms = heard_ms
         self._listening_since_ms = steady_ms()
@@ -80,7 +81,7 @@ class IsrKeeper:
             await asyncio.gather(self._running, return_exceptions=True)
 
     def due(self, partition: LedPartition) -> None:
-        """A follower that is not in sync has fetched."""
+        """Notes that a follower which is not in sync has fetched."""
         self._due[partition] = None
         self._wake.set()
 
@@ -106,7 +107,7 @@ class IsrKeeper:
                 pass
             now_ms = steady_ms()
             if now_ms - looked_ms > 2000 * LOOK_S:
-                # This process stood still, or waited for the store: nobody is judged by that time.
+                # This process stood still, or waited for the store. That time counts against nobody.
                 self._listening_since_ms = now_ms
             looked_ms = now_ms
             silent = self._silence(now_ms).nodes
@@ -136,14 +137,14 @@ class IsrKeeper:
         return Silence(since_ms, {broker.id for broker in here if heard_ms.get(broker.id, 0) < since_ms})
 
     async def _propose(self, partitions: Iterable[LedPartition]) -> bool:
-        """False when something is to be looked at again soon."""
+        """Proposes in-sync sets. Returns False if something has to be looked at again soon."""
         now_ms = steady_ms()
         brokers = self._image.brokers()
         live = {broker.id: int(broker.epoch) for broker in brokers}
         draining = {broker.id for broker in brokers if broker.draining}
         silence = self._silence(now_ms)
-        groups: dict[frozenset[NodeId], list[Proposal]] = {}
-        resigned: list[Swap] = []
+        groups: dict[frozenset[NodeId], list[IsrWrite]] = {}
+        resigned: list[PartitionWrite] = []
         for partition in partitions:
             leadership = partition.leadership
             min_in_sync = partition.log.config.min_insync_replicas
@@ -153,26 +154,26 @@ class IsrKeeper:
             if stranded or partition.log.failure is not None:
                 successor = resign(leadership.state, leadership.state.leader, live, draining)
                 if successor is not None:
-                    resigned.append(Swap(partition.topic.id, partition.tp.partition, successor))
+                    resigned.append(PartitionWrite(partition.topic.id, partition.tp.partition, successor))
                 continue
-            if partition.failure is not None or len(leadership.state.replicas) == 1:
+            if not partition.is_open or len(leadership.state.replicas) == 1:
                 continue
             wanted = leadership.isr_wanted(now_ms, self._settings.lag_time_max_ms, live, draining, silence, min_in_sync)
             if wanted is None:
                 continue
-            swap = Swap(partition.topic.id, partition.tp.partition, replace(leadership.state, isr=wanted))
+            swap = PartitionWrite(partition.topic.id, partition.tp.partition, replace(leadership.state, isr=wanted))
             added = frozenset(wanted).difference(leadership.in_sync)
             self.shrinks += len(wanted) - len(added) < len(leadership.in_sync)
             self.expands += bool(added)
             leadership.proposed(wanted)
-            groups.setdefault(added, []).append(Proposal(partition, leadership, swap))
+            groups.setdefault(added, []).append(IsrWrite(partition, leadership, swap))
         done = await asyncio.gather(
             self._resign(resigned), *(self._write(group, added, live) for added, group in groups.items())
         )
         return all(done)
 
-    async def _resign(self, swaps: list[Swap]) -> bool:
-        """What cannot be led on from here; the image says who leads then."""
+    async def _resign(self, swaps: list[PartitionWrite]) -> bool:
+        """Hands over what this broker can no longer lead. The image then says who leads."""
         if not swaps:
             return True
         try:
@@ -183,12 +184,12 @@ class IsrKeeper:
         _log.warning("leaderships handed over", partitions=len(written))
         return len(written) == len(swaps)
 
-    async def _write(self, proposals: list[Proposal], added: Collection[NodeId], live: dict[NodeId, int]) -> bool:
+    async def _write(self, proposals: list[IsrWrite], added: Collection[NodeId], live: dict[NodeId, int]) -> bool:
         guards = [Compare(model.broker_key(node), Revision(live[node])) for node in added]
         try:
             written = await swap_states(self._store, [each.swap for each in proposals], guards)
         except Exception as error:
-            # Whatever it was: a proposal that is never answered would be the last one.
+            # After any error settle the proposal: one that is never answered would be the last one.
             for each in proposals:
                 each.leadership.unanswered()
             if not isinstance(error, TierlogError):

@@ -34,7 +34,8 @@ from hot_tier.replication.watermark import high_watermark
 
 
 class Silence(NamedTuple):
-    """Who has been registered since then and asked for nothing: it hangs, or the network between us is cut."""
+    """A broker that has been registered since then and asked for nothing: it hangs, or the network between us is
+    cut."""
 
     since_ms: int
     nodes: Set[NodeId]
@@ -99,23 +100,24 @@ class Leadership:
 
     @property
     def state(self) -> PartitionState:
-        """What the next proposal compares with and changes."""
+        """Returns the state that the next proposal compares with and changes."""
         return self._state
 
     # How far the replicas are
 
     @property
     def held(self) -> Offset:
-        """How far this node's own log is known to be durable."""
+        """Returns how far this node's own log is known to be durable."""
         return self._ends.get(self._node, Offset(0))
 
     def holds(self, durable_end: Offset) -> bool:
-        """This node's own log is durable up to here; True if the high watermark moved."""
+        """Notes that this node's own log is durable up to here. Returns whether the high watermark moved."""
         self._ends[self._node] = durable_end
         return self._commit()
 
     def fetched(self, node: NodeId, broker_epoch: int, offset: Offset, log_end: Offset, now_ms: int) -> bool:
-        """A follower fetches at `offset` while our log ends at `log_end`; True if the high watermark moved."""
+        """Notes that a follower fetches at `offset` while our log ends at `log_end`. Returns whether the high watermark
+        moved."""
         if node not in self._state.replicas or node == self._node:
             return False
         before = self._followers.get(node)
@@ -146,7 +148,7 @@ class Leadership:
         silence: Silence = NOBODY_IS_SILENT,
         min_in_sync: int = 1,
     ) -> tuple[NodeId, ...] | None:
-        """The in-sync set to propose; None when it is right, or while a proposal is out.
+        """Returns the in-sync set to propose, or None if the set is right or a proposal is out.
 
         `live` has the broker epoch of every registered broker. A member leaves when it is not alive or has not been
         caught up for `lag_max_ms`, and a silent one as soon as the others are enough to commit without it. A replica
@@ -172,14 +174,22 @@ class Leadership:
         return None if wanted == self.in_sync and not self._unanswered else wanted
 
     def is_stranded(self, silence: Silence, live: Collection[NodeId], min_in_sync: int) -> bool:
-        """Too few of the in-sync replicas are heard of to commit anything, and the others are enough without us."""
+        """Returns whether too few replicas are heard of to commit anything, and the others are enough without us.
+
+        Those that should be in sync count too: of several that are cut off, the first to be silent may have left the
+        set while the others seemed to be there.
+        """
         silent = self._silent(silence)
-        others = [node for node in self.in_sync if node != self._node and node in live]
-        heard = 1 + sum(node not in silent for node in others)
-        return heard < min_in_sync <= len(others)
+
+        def too_few(replicas: Collection[NodeId]) -> bool:
+            others = [node for node in replicas if node != self._node and node in live]
+            return 1 + sum(node not in silent for node in others) < min_in_sync <= len(others)
+
+        has_successor = any(node in live for node in self.in_sync if node != self._node)
+        return has_successor and (too_few(self.in_sync) or too_few(self._state.replicas))
 
     def _silent(self, silence: Silence) -> Set[NodeId]:
-        """Who has not asked this leader since it leads may not have heard of it yet."""
+        """Returns the silent brokers. One that has never asked this leader may not have heard of it yet."""
         return frozenset() if self._since_ms > silence.since_ms else silence.nodes
 
     def _stays(self, node: NodeId, now_ms: int, lag_max_ms: int, live: Mapping[NodeId, int]) -> bool:
@@ -200,31 +210,34 @@ class Leadership:
     # What the store says
 
     def proposed(self, isr: Collection[NodeId]) -> None:
-        """About to write `isr`, compared with `state`."""
+        """Notes that `isr` is about to be written, compared with `state`."""
         self._out = True
         self._proposed_for = self._state.version
         self._may_be_in_sync |= frozenset(isr)
         self._count()
 
     def settled(self, state: PartitionState) -> bool:
-        """The proposal was written and is `state` now; True if the high watermark moved."""
+        """Notes that the proposal was written and is `state` now. Returns whether the high watermark moved."""
         self._out = False
         return self.confirm(state)
 
     def refused(self) -> None:
-        """A comparison failed: the proposal was not written. An earlier one without an answer may have been."""
+        """Notes that a comparison failed: the proposal was not written. An earlier one without an answer may have
+        been."""
         self._out = False
         if not self._unanswered:
             self._may_be_in_sync = frozenset()
             self._count()
 
     def unanswered(self) -> None:
-        """Nobody knows whether the proposal was written or will be. Propose anew: the first to be written wins."""
+        """Notes that nobody knows whether the proposal was written or will be. Propose again: the first one written
+        wins."""
         self._out = False
         self._unanswered |= self._proposed_for == self._state.version
 
     def confirm(self, state: PartitionState) -> bool:
-        """What the store or the image says, in this epoch; True if the high watermark moved. Older news is ignored."""
+        """Takes over what the store or the image says, in this epoch. Returns whether the high watermark moved. Older
+        news is ignored."""
         assert state.leader_epoch == self.leader_epoch
         if state.version <= self._state.version:
             return False
@@ -251,16 +264,18 @@ class History(Protocol):
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """Of the last record, NO_EPOCH when there is none."""
+        """Returns the epoch of the last record, or NO_EPOCH if there is none."""
         ...
 
     def end_of_epoch(self, epoch: int) -> tuple[LeaderEpoch, Offset]:
-        """The greatest epoch at or below `epoch` with records and where it ends; (-1, -1) for one after the last."""
+        """Returns the greatest epoch at or below `epoch` with records, and where it ends; (-1, -1) for one after the
+        last."""
         ...
 
 
 def end_of_epoch(history: History, leader_epoch: LeaderEpoch, epoch: int) -> tuple[LeaderEpoch, Offset]:
-    """As leader: the greatest epoch at or below `epoch` and its end offset; (-1, -1) for one not begun, or below 0.
+    """Returns, as leader, the greatest epoch at or below `epoch` and its end offset; (-1, -1) for one not begun, or
+    below 0.
 
     The log knows only epochs in which something was written; the current one, and those between, end at the log end.
     """
@@ -278,9 +293,10 @@ def end_of_epoch(history: History, leader_epoch: LeaderEpoch, epoch: int) -> tup
 def diverging(
     history: History, leader_epoch: LeaderEpoch, offset: Offset, last_epoch: LeaderEpoch
 ) -> tuple[LeaderEpoch, Offset] | None:
-    """As leader: where the history of a reader parts from ours, if its records end at `offset` in `last_epoch`.
+    """Returns, as leader, where the history of a reader parts from ours, if its records end at `offset` in
+    `last_epoch`.
 
-    (-1, -1) for an epoch that has not begun. A reader without records, or that does not tell, stands on any history.
+    Returns (-1, -1) for an epoch that has not begun. A reader that has no records, or does not tell, fits any history.
     """
     if last_epoch < 0:
         return None

@@ -21,25 +21,25 @@ PartitionKey = tuple[TopicId, int]
 
 class LeaderLink(Protocol):
     def send(self, asked: Mapping[PartitionKey, FetchFrom], forgotten: Iterable[PartitionKey]) -> int:
-        """The request's number, one more than that of the request before."""
+        """Sends a request. Returns its number, one more than that of the request before."""
         ...
 
     def close(self) -> None:
-        """The listener is not told."""
+        """Closes the link. The listener is not told."""
         ...
 
 
 class LinkListener(Protocol):
     def answered(self, number: int, answers: Iterable[tuple[PartitionKey, FetchAnswer]]) -> None:
-        """The answer to request `number`. Records are gone when this returns."""
+        """Takes the answer to request `number`. The records' bytes are gone when this returns."""
         ...
 
     def refused(self, number: int, error: TierlogError) -> None:
-        """Request `number` was refused as a whole and with it the session: every position must be named anew."""
+        """Request `number` was refused as a whole, and with it the session. Every position must be named again."""
         ...
 
     def lost(self, error: Exception) -> None:
-        """The connection is gone; called once, and nothing after it."""
+        """The connection is gone. This is called once, and nothing after it."""
         ...
 
 

@@ -1,11 +1,14 @@
 """One partition with a local log, at its leader and at its followers alike: what is committed, and who waits for more.
 
-Owns: the high watermark as this broker knows it, and the fetches that wait for it to move. How it moves is the role's:
-`led_partition` at the leader, `followed_partition` at a follower. It is a `readable.ReadablePartition`.
+Owns: its role (`roles`), the high watermark as this broker knows it, and the fetches that wait for it to move. How it
+moves is the role's: `led_partition` at the leader, `followed_partition` at a follower. It is a
+`readable.ReadablePartition`.
 
 - log start ≤ last stable offset ≤ high watermark ≤ log end, as far as the log is local.
 - Once closed (another role, the topic is gone, the disk failed) everyone who waits has been told.
 """
+
+from collections.abc import Iterator, Sequence
 
 from hot_tier.cluster.model import Topic
 from hot_tier.errors import FencedLeaderEpoch, TierlogError, UnknownLeaderEpoch
@@ -13,13 +16,15 @@ from hot_tier.ids import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.partition_log import PartitionLog
 from hot_tier.log.reading import FileSlice, TimestampOffset
+from hot_tier.log.transactions import Aborted, AbortedIndex, OpenTransaction
 from hot_tier.replication.leadership import diverging
 from hot_tier.replication.readable import Waiter
+from hot_tier.replication.roles import OPEN, Event, Role, after
 from hot_tier.replication.watermark import last_stable_offset
 
 
 class LocalPartition:
-    __slots__ = ("_waiters", "failure", "fetched_bytes", "high_watermark", "leader_epoch", "log", "topic", "tp")
+    __slots__ = ("_waiters", "failure", "fetched_bytes", "high_watermark", "leader_epoch", "log", "role", "topic", "tp")
 
     is_led = False
 
@@ -32,9 +37,17 @@ class LocalPartition:
         self.leader_epoch = leader_epoch
         self._commit(high_watermark)
         self.fetched_bytes = 0
+        self.role = Role.ABSENT
         self.failure: TierlogError | None = None
-        """Why it is closed; None while it is open."""
+        """What those are told who come when it is not open any more."""
         self._waiters: dict[Waiter, None] = {}
+
+    @property
+    def is_open(self) -> bool:
+        return self.role in OPEN
+
+    def _came(self, event: Event) -> None:
+        self.role = after(self.role, event)
 
     @property
     def config(self) -> TopicConfig:
@@ -42,7 +55,7 @@ class LocalPartition:
 
     @property
     def size_bytes(self) -> int:
-        """On local disk."""
+        """Returns the bytes on local disk."""
         return self.log.size_bytes
 
     # Bounds
@@ -57,19 +70,44 @@ class LocalPartition:
 
     @property
     def last_stable_offset(self) -> Offset:
-        return last_stable_offset(self.high_watermark, self.log.first_unstable_offset)
+        first_unstable = self.log.first_unstable_offset
+        if first_unstable is None:
+            return self.high_watermark
+        return last_stable_offset(self.high_watermark, first_unstable, self.log.log_start_offset)
 
     @property
     def log_end_offset(self) -> Offset:
         return self.log.log_end_offset
 
     def _commit(self, high_watermark: Offset) -> None:
-        self.high_watermark = self.log.committed_offset = high_watermark
+        self.high_watermark = high_watermark
+        self.log.commit(high_watermark)
+
+    # Transactions
+
+    @property
+    def aborted(self) -> AbortedIndex:
+        """Returns the aborted transactions whose markers are in the local log, as of now."""
+        return self.log.aborted
+
+    def aborted_transactions(self, from_offset: int, end_offset: int) -> Sequence[Aborted]:
+        """Returns the aborted transactions that may have batches in the range of the local log, by first offset."""
+        return self.log.aborted.overlapping(from_offset, end_offset)
+
+    def open_transactions(self) -> Iterator[OpenTransaction]:
+        """Yields the transactions that have no marker in the log yet, by first offset."""
+        return self.log.producers.open_transactions()
+
+    @property
+    def held_by(self) -> OpenTransaction | None:
+        """Returns the transaction that holds the last stable offset back, if one does that has not ended."""
+        first = next(self.open_transactions(), None)
+        return None if first is None or first.first_offset >= self.high_watermark else first
 
     # Leader epochs
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """What the caller believes the epoch to be; -1 when it has no opinion."""
+        """Raises an error if the caller believes in another epoch; -1 means that it does not say."""
         if epoch == self.leader_epoch or epoch == NO_EPOCH:
             return
         if epoch < self.leader_epoch:
@@ -87,29 +125,29 @@ class LocalPartition:
     # Records of the local log
 
     def locate(self, offset: int, max_bytes: int, end_offset: int, *, min_one: bool = True) -> FileSlice | None:
-        """Where the batch of `offset` and those after it are; never waits for the disk."""
+        """Returns where the batch of `offset` and those after it are. Never waits for the disk."""
         return self.log.locate(offset, max_bytes, end_offset, min_one=min_one)
 
     def read_now(self, found: FileSlice) -> memoryview | None:
-        """The bytes, if the page cache has them and they have been checked; None means: use `read`."""
+        """Returns the checked bytes if the page cache has them. None means: use `read`."""
         return self.log.read_now(found)
 
     async def read(self, found: FileSlice) -> memoryview:
-        """The bytes, read and checked in a thread."""
+        """Returns the bytes, read and checked in a thread."""
         return await self.log.read(found)
 
     async def offset_for_timestamp(self, timestamp: int, end_offset: int) -> TimestampOffset | None:
-        """The earliest record before `end_offset` whose timestamp is `timestamp` or later."""
+        """Returns the earliest record before `end_offset` whose timestamp is `timestamp` or later."""
         return await self.log.offset_for_timestamp(timestamp, end_offset)
 
     async def max_timestamp_offset(self, end_offset: int) -> TimestampOffset | None:
-        """The first record with the greatest timestamp of those before `end_offset`."""
+        """Returns the first record with the greatest timestamp of those before `end_offset`."""
         return await self.log.max_timestamp_offset(end_offset)
 
     # News
 
     def add_waiter(self, callback: Waiter) -> None:
-        """Call back, every time, when there may be more to read or this partition can no longer be read here."""
+        """Calls back each time there may be more to read, or this partition can no longer be read here."""
         self._waiters[callback] = None
 
     def remove_waiter(self, callback: Waiter) -> None:

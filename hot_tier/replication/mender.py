@@ -10,12 +10,12 @@ as batches that were compacted differently there, is thrown away, and the damage
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final, Protocol
 
 import structlog
 
+from hot_tier.clock import steady_s
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.errors import CorruptLog, TierlogError
@@ -38,7 +38,7 @@ class Copy(Protocol):
     def __call__(
         self, broker: BrokerInfo, topic_id: TopicId, partition: int, start: int, end: int
     ) -> AsyncIterator[memoryview]:
-        """Whole batches of these offsets, as that broker's log has them. OSError, TierlogError."""
+        """Yields whole batches of these offsets from that broker's log. Raises OSError or TierlogError."""
         ...
 
 
@@ -49,7 +49,7 @@ class Mender:
         image: ClusterImage,
         node: NodeId,
         copy: Copy,
-        clock_s: Callable[[], float] = time.monotonic,
+        clock_s: Callable[[], float] = steady_s,
     ) -> None:
         self._partitions = partitions
         self._image = image

@@ -1,4 +1,4 @@
-"""One partition as a reader needs it, in whatever role, and whether or not this broker has a log of it.
+"""One partition as a reader needs it, in any role, and whether or not this broker has a log of it.
 
 The seam between those who serve readers and those who hold records. `local_partition` is a partition with a local log.
 One that is read from the bucket alone has a local log start equal to its log end, and `locate` finds nothing in it.
@@ -7,12 +7,13 @@ One that is read from the bucket alone has a local log start equal to its log en
 - What lies below the local log start is in the bucket alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from hot_tier.cluster.model import Topic
 from hot_tier.ids import LeaderEpoch, Offset, TopicPartition
 from hot_tier.log.reading import FileSlice, TimestampOffset
+from hot_tier.log.transactions import Aborted, AbortedIndex, OpenTransaction
 
 Waiter = Callable[[], None]
 
@@ -29,7 +30,7 @@ class ReadablePartition(Protocol):
 
     @property
     def is_led(self) -> bool:
-        """Whether this broker leads it: then nobody has more of it."""
+        """Returns whether this broker leads it. Then nobody has more of it."""
         ...
 
     # Bounds
@@ -48,6 +49,22 @@ class ReadablePartition(Protocol):
 
     @property
     def log_end_offset(self) -> Offset: ...
+
+    # Transactions
+
+    @property
+    def aborted(self) -> AbortedIndex:
+        """Returns the aborted transactions whose markers are in the local log, as of now."""
+        ...
+
+    def aborted_transactions(self, from_offset: int, end_offset: int) -> Sequence[Aborted]:
+        """Returns the aborted transactions that may have batches in the range of the local log, by first offset."""
+        ...
+
+    @property
+    def held_by(self) -> OpenTransaction | None:
+        """Returns the transaction that holds the last stable offset back, if one does that has not ended."""
+        ...
 
     # Leader epochs
 

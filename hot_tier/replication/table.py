@@ -16,7 +16,9 @@ from dataclasses import replace
 
 import structlog
 
+from hot_tier.clock import steady_ms
 from hot_tier.cluster.image import ClusterImage, ImageChange
+from hot_tier.cluster.internal_topics import stays_local
 from hot_tier.cluster.model import NO_NODE, PartitionState, Topic
 from hot_tier.errors import NotLeader, TierlogError, UnknownTopic
 from hot_tier.ids import NodeId, Offset, PartitionId, TopicPartition
@@ -24,7 +26,7 @@ from hot_tier.log.config import TopicConfig, parse_topic_config
 from hot_tier.log.manager import LogManager
 from hot_tier.replication.fetchers import Fetchers
 from hot_tier.replication.followed_partition import FollowedPartition
-from hot_tier.replication.led_partition import LedPartition, steady_ms
+from hot_tier.replication.led_partition import LedPartition
 from hot_tier.replication.local_partition import LocalPartition
 from hot_tier.replication.readable import ReadablePartition
 from hot_tier.replication.too_old import TooOld
@@ -60,7 +62,7 @@ class PartitionTable:
         self._configs: dict[str, TopicConfig] = {}
 
     def open(self) -> None:
-        """Remove what a stop in the middle of a deletion left, open what has records, then follow the image."""
+        """Removes what a stop in the middle of a deletion left, opens what has records, then follows the image."""
         on_disk = {topic.topic_id for topic in self._logs.topics_on_disk()}
         for deleted in self._image.deleted_topics():
             if deleted.id in on_disk:
@@ -75,32 +77,34 @@ class PartitionTable:
         self._image.subscribe(self._image_changed)
 
     def close(self) -> None:
-        """Everyone who waits is told to look for another leader."""
+        """Tells everyone who waits to look for another leader."""
         self._image.unsubscribe(self._image_changed)
         for at in (*self._partitions, *self._replicas):
             self._let_go(at, NotLeader("this broker is stopping", where=str(TopicPartition(at[0], PartitionId(at[1])))))
 
     def get(self, topic: str, partition: int) -> LedPartition:
-        """As its leader. UnknownTopic, UnknownPartition, NotLeader, or what kept the log from opening."""
+        """Returns the partition as its leader. Raises UnknownTopic, UnknownPartition, NotLeader, or why the log did not
+        open."""
         found = self._partitions.get((topic, partition))
         return self._open(TopicPartition(topic, PartitionId(partition))) if found is None else found
 
     def readable(self, topic: str, partition: int) -> ReadablePartition:
-        """Where this node leads or follows it; errors as for `get`."""
+        """Returns the partition if this node leads or follows it. Raises the same errors as `get`."""
         found = self._replicas.get((topic, partition))
         return self.get(topic, partition) if found is None else found
 
     def find(self, topic: str, partition: int) -> LedPartition | None:
-        """The partition if it is open and led here."""
+        """Returns the partition if it is open and led here."""
         return self._partitions.get((topic, partition))
 
     def find_local(self, topic: str, partition: int) -> LocalPartition | None:
-        """The partition if its log is open, in whatever role; one that is not has never been written to."""
+        """Returns the partition if its log is open, in any role. A partition whose log is not open was never written
+        to."""
         at = (topic, partition)
         return self._partitions.get(at) or self._replicas.get(at)
 
     def __iter__(self) -> Iterator[LedPartition]:
-        """Those that are open and led here."""
+        """Yields the partitions that are open and led here."""
         return iter(self._partitions.values())
 
     def __len__(self) -> int:
@@ -108,18 +112,18 @@ class PartitionTable:
 
     @property
     def replicas(self) -> Collection[FollowedPartition]:
-        """Those that are followed here."""
+        """Returns the partitions that are followed here."""
         return self._replicas.values()
 
     def config(self, topic: Topic) -> TopicConfig:
-        """A topic's settings with the node's defaults filled in, parsed once.
+        """Returns a topic's settings with the node's defaults filled in, parsed once.
 
-        What the service keeps for itself is never archived, whatever the default: it is read from local disk alone.
+        What the service reads back itself is never archived, whatever the default: it is read from local disk alone.
         """
         found = self._configs.get(topic.name)
         if found is None:
             found = parse_topic_config(topic.config, self._defaults)
-            if topic.internal:
+            if stays_local(topic):
                 found = replace(found, remote_storage_enable=False)
             self._configs[topic.name] = found
         return found
@@ -133,7 +137,7 @@ class PartitionTable:
         return self._lead(self._image.topic(tp.topic), tp, state)
 
     def _assume_all(self, topic: Topic, indexes: Collection[int], *, opened: bool = False) -> None:
-        """`opened`: also those that only this node holds; a log is kept up (rolled, trimmed) only once it is open."""
+        """Gives partitions their roles. `opened`: also those that only this node holds; upkeep needs an open log."""
         for index in indexes:
             tp = TopicPartition(topic.name, PartitionId(index))
             try:
@@ -144,7 +148,7 @@ class PartitionTable:
             except (TierlogError, OSError) as error:
                 _log.warning("partition not opened", topic=topic.name, partition=index, error=str(error))
             except Exception:
-                # A lost broker's partitions come many at a time: one must not keep the others from being served.
+                # The partitions of a lost broker come many at a time. One must not keep the others from being served.
                 _log.exception("partition not opened", topic=topic.name, partition=index)
 
     def _assume(self, topic: Topic, tp: TopicPartition, state: PartitionState, held: bool) -> None:
@@ -185,7 +189,7 @@ class PartitionTable:
             self._fetchers.follow(replica)
 
     def _let_go(self, at: tuple[str, int], reason: TierlogError) -> Offset | None:
-        """The role ends; what was known to be committed in it."""
+        """Ends the role. Returns what was known to be committed in it."""
         partition = self._partitions.pop(at, None)
         if partition is not None:
             partition.close(reason)
@@ -252,6 +256,6 @@ class PartitionTable:
 
 
 def _named(partitions: Sequence[TopicPartition]) -> str:
-    """A few by name: a lost broker's come by the thousand."""
+    """Returns the names of a few: a lost broker has thousands."""
     shown = ", ".join(str(tp) for tp in partitions[:_NAMED])
     return shown if len(partitions) <= _NAMED else f"{shown} and {len(partitions) - _NAMED} more"

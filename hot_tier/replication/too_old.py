@@ -1,7 +1,7 @@
-"""Records that are older than their topic keeps them when they come: counted by topic, and told now and then.
+"""Counts records that are already too old for their topic's retention when they arrive, and logs it from time to time.
 
-They are taken, as Apache Kafka takes them, and the next round of retention deletes them, though their sender was told
-that they are stored.
+They are stored, as in Apache Kafka, and the next round of retention deletes them, although their sender was told that
+they are stored.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ _log = structlog.get_logger()
 
 
 def keeps_ms(config: TopicConfig) -> int:
-    """How long records are kept by their own time."""
+    """Returns how long records are kept by their own time."""
     by_time = "delete" in config.cleanup_policy and config.retention_ms >= 0 and not config.log_append_time
     return config.retention_ms if by_time else FOR_EVER_MS
 

@@ -32,13 +32,13 @@ class Waiting:
         return future
 
     def answer(self, reached: Offset, but: TierlogError | None = None) -> None:
-        """All that wait for `reached` or less have what they waited for, `but` for this error."""
+        """Answers all that wait for `reached` or less, `but` with this error if there is one."""
         queue = self._queue
         while queue and queue[0][0] <= reached:
             _settle(queue.popleft()[1], but)
 
     def refuse(self, reason: TierlogError) -> None:
-        """Nobody gets what it waits for."""
+        """Answers everyone with an error."""
         queue, self._queue = self._queue, deque()
         for _, future in queue:
             _settle(future, reason)
@@ -54,5 +54,5 @@ def _settle(future: "asyncio.Future[None]", error: TierlogError | None) -> None:
 
 
 def copy_of(error: TierlogError) -> TierlogError:
-    """Each waiter gets its own: one exception object raised in many places collects all their tracebacks."""
+    """Returns a copy for each waiter: one exception object raised in many places collects all their tracebacks."""
     return type(error)(error.what, where=error.where, hint=error.hint)

@@ -59,7 +59,7 @@ class Member:
             self.membership,
             self.settings,
             defaults=self.defaults,
-            internal_replication_factor=3,
+            internal_replication_factors={"__consumer_offsets": 3},
             clock=lambda: NOW_MS,
         )
         self.admin = TopicAdmin(

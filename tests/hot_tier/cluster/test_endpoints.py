@@ -70,7 +70,7 @@ def test_peers_are_sent_to_the_first_listener_that_takes_them_in_their_protocol(
 
 
 @pytest.mark.parametrize(
-    "endpoints", [{}, {"kafka": SEVERAL["kafka"]}, {"later": Endpoint("inside", 9093, "sasl_tls", PEERS)}]
+    "endpoints", [{}, {"kafka": SEVERAL["kafka"]}, {"later": Endpoint("inside", 9093, "quic", PEERS)}]
 )
 def test_a_broker_without_such_a_listener_cannot_be_asked(endpoints: dict[str, Endpoint]) -> None:
     with pytest.raises(BrokerUnreachable, match="broker 3 has no listener that takes peers and speaks plaintext"):

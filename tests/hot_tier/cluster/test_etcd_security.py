@@ -5,11 +5,13 @@ import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import trustme
 
+from gateway.tls import Identity
 from hot_tier.cluster import etcd_client
 from hot_tier.cluster.etcd import EtcdStore
 from hot_tier.cluster.etcd_settings import EtcdSettings
@@ -98,6 +100,43 @@ def test_the_context_checks_names(tls: Tls) -> None:
     assert isinstance(store, EtcdStore)
     context = store._client._tls
     assert context is not None and context.check_hostname and context.verify_mode is ssl.CERT_REQUIRED
+
+
+async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> None:
+    """The broker's own certificate for etcd ends while it runs; a file that takes its place is used."""
+    ca = trustme.CA()
+    files = Tls(*(tmp_path / f"{name}.pem" for name in ("ca", "cert", "key", "client-cert", "client-key")))
+    ca.cert_pem.write_to_path(files.ca)
+
+    def issue(cert: Path, key: Path, host: str, ends: datetime | None) -> None:
+        issued = ca.issue_cert(host, not_after=ends)
+        issued.private_key_pem.write_to_path(key)
+        cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+
+    issue(files.cert, files.key, "127.0.0.1", None)
+    issue(files.client_cert, files.client_key, "broker.test", None)
+    with etcd_cluster(1, files) as cluster:
+        ends = datetime.now(UTC) + timedelta(seconds=4)
+        issue(files.client_cert, files.client_key, "broker.test", ends)
+        given = with_certificates(files)
+        identity = Identity(given.cert, given.key, given.ca, "etcd.cert")
+        tls = identity.call()
+
+        async def try_it() -> None:
+            store = metadata_store(cluster.url, given, "", tls)
+            assert isinstance(store, EtcdStore)
+            try:
+                await store.open()
+            finally:
+                await store.close()
+
+        await try_it()
+        await asyncio.sleep((ends - datetime.now(UTC)).total_seconds() + 1.1)
+        with pytest.raises(MetadataUnavailable):
+            await try_it()
+        issue(files.client_cert, files.client_key, "broker.test", None)
+        identity.refresh()
+        await try_it()
 
 
 # Users

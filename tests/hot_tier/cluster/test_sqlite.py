@@ -4,11 +4,12 @@ import asyncio
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from hot_tier.cluster import sqlite
+from hot_tier.cluster import model, sqlite
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.store import Put, Revision
 from hot_tier.errors import CorruptMetadata, MetadataCompacted, StorageFailure
@@ -160,4 +161,18 @@ async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
         a, b = (await store.range(f"lane{lane}/")).items
         assert a.value == b.value and a.revision == b.revision
         assert int(a.value) >= n
+    await store.close()
+
+
+async def test_the_history_takes_no_more_memory_than_its_values(tmp_path: Path) -> None:
+    """orjson writes each value into 4 KB and gives out all of them."""
+    store = await opened(tmp_path / "m.db")
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            await store.transact([], [Put("a", model.encode({"id": str(number)}))])
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 300 * 1_500
     await store.close()

@@ -66,7 +66,15 @@ def test_a_leader_that_hears_too_few_is_stranded_where_the_others_are_enough() -
     assert not leadership.is_stranded(silence(B), LIVE, 2), "two can commit"
     assert not leadership.is_stranded(silence(B, C), LIVE, 1), "it can commit alone, once they are out of sync"
     assert not leadership.is_stranded(silence(B, C), {A: 1, B: 1}, 2), "one of them is dead, the other not enough"
-    assert not leading((A, B)).is_stranded(silence(B), LIVE, 2)
+    assert not leading((A, B)).is_stranded(silence(B), LIVE, 2), "the third may be in sync soon"
+
+
+def test_a_leader_is_stranded_too_if_one_of_the_silent_has_left_the_set_before() -> None:
+    leadership = leading((A, B))
+    assert leadership.is_stranded(silence(B, C), LIVE, 2)
+    assert not leadership.is_stranded(silence(B, C), {A: 1, B: 1}, 2), "C is dead, B not enough"
+    assert not leadership.is_stranded(silence(B, C), {A: 1, C: 1}, 2), "B is dead, and C may lack records"
+    assert not leading((A,)).is_stranded(silence(B, C), LIVE, 2), "nobody in sync could lead in its place"
 
 
 def test_a_silent_member_leaves_where_the_others_are_enough_to_commit() -> None:

@@ -142,12 +142,12 @@ async def test_everyone_below_is_answered_and_nobody_above(make: Callable[..., H
     h = make()
     h.append(2)
     first, second = h.waits(2), h.waits(1)
-    job = h.log.prepare_flush()
+    job = h.log.sync.prepare()
     assert job is not None
     h.append(5)
     third = h.waits(7)
     job.run()
-    h.log.settle_flush(job)
+    h.log.sync.settle(job)
     assert (first.done(), second.done(), third.done()) == (True, True, False)
     h.log.flush()
     assert third.done()
@@ -157,7 +157,7 @@ async def test_a_repeated_batch_waits_for_its_original(make: Callable[..., Harne
     h = make()
     producer = {"producer_id": 5, "producer_epoch": 0}
     assert h.append(2, base_sequence=0, **producer) == 2
-    job = h.log.prepare_flush()
+    job = h.log.sync.prepare()
     assert job is not None
     assert h.append(4, base_sequence=2, **producer) == 6
     late = h.waits(6)
@@ -167,7 +167,7 @@ async def test_a_repeated_batch_waits_for_its_original(make: Callable[..., Harne
     assert h.flush_requests == asked, "nothing new to sync"
     repeated = h.waits(2)
     job.run()
-    h.log.settle_flush(job)
+    h.log.sync.settle(job)
     assert (repeated.done(), late.done()) == (True, False)
 
 
@@ -374,7 +374,7 @@ async def test_a_new_epoch_keeps_the_commit_and_who_waits(make: Callable[..., Ha
 async def test_the_last_stable_offset_stops_at_an_open_transaction(make: Callable[..., Harness]) -> None:
     h = make(TopicConfig(flush="os"))
     h.append(5)
-    h.log.first_unstable_offset = Offset(2)
+    h.log.producers.transactions.begin(7, 2)
     assert (h.partition.last_stable_offset, h.partition.high_watermark) == (2, 5)
 
 
@@ -443,10 +443,10 @@ async def test_a_failed_sync_is_told_and_never_taken_back(make: Callable[..., Ha
     h = make()
     h.append()
     waiting = h.waits(1)
-    job = h.log.prepare_flush()
+    job = h.log.sync.prepare()
     assert job is not None
     job.error = OSError(5, "Input/output error")
-    h.log.settle_flush(job)
+    h.log.sync.settle(job)
     assert isinstance(waiting.exception(), StorageFailure)
     with pytest.raises(StorageFailure):
         h.append()
@@ -498,13 +498,13 @@ def test_waiters_are_answered_exactly_when_their_offset_is_synced(steps: list[tu
                     case "append":
                         h.append(number)
                     case "prepare":
-                        job = h.log.prepare_flush()
+                        job = h.log.sync.prepare()
                         if job is not None:
                             jobs.append(job)
                     case "settle" if jobs:
                         job = jobs.pop(number % len(jobs))
                         job.run()
-                        h.log.settle_flush(job)
+                        h.log.sync.settle(job)
                         synced = max(synced, job.point.offset)
                     case "wait for all" | "wait for one":
                         future = h.partition.when_acknowledged(Offset(number), -1 if what == "wait for all" else 1)

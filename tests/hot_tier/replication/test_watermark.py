@@ -54,7 +54,7 @@ def test_examples() -> None:
     assert high_watermark(Offset(5), known, []) == 5
 
 
-def test_the_last_stable_offset_is_below_both() -> None:
-    assert last_stable_offset(Offset(10), None) == 10
-    assert last_stable_offset(Offset(10), Offset(4)) == 4
-    assert last_stable_offset(Offset(10), Offset(12)) == 10
+def test_the_last_stable_offset_is_below_the_high_watermark_and_not_below_the_log_start() -> None:
+    assert last_stable_offset(Offset(10), 4, Offset(0)) == 4
+    assert last_stable_offset(Offset(10), 12, Offset(0)) == 10
+    assert last_stable_offset(Offset(10), 4, Offset(7)) == 7

@@ -1,4 +1,5 @@
 """What is in the bucket: object stores, Parquet and index, manifests.
 
-Of the hot tier it uses `hot_tier.record` only, so that a Spark executor loads nothing else.
+Of the hot tier this package imports only `hot_tier.record`, `hot_tier.errors` and `hot_tier.ids`, so that a Spark
+executor loads nothing else.
 """

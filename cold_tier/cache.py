@@ -1,7 +1,7 @@
 """Two bounded caches of cold reads: runs in memory, row-group bytes on local disk.
 
-Both are only ever copies. The disk cache trusts nothing it finds: entries carry no checksum of their own because the
-index has one, and who reads a damaged entry drops it and asks the store.
+Both hold only copies. The disk cache does not trust what it finds on disk. Its entries carry no checksum of their own,
+because the index has one: a reader that finds a damaged entry drops it and asks the store.
 """
 
 import asyncio
@@ -21,16 +21,18 @@ class ColdReadSettings:
         default=256 << 20, metadata={"doc": "Memory for archived records that were read lately, ready to send."}
     )
     disk_bytes: int = field(
-        default=4 << 30, metadata={"doc": "Local disk for parts of archived objects that were read lately; 0: none."}
+        default=4 << 30,
+        metadata={"doc": "Local disk for parts of archived objects that were read lately; 0: no cache on disk."},
     )
     read_ahead: int = field(
-        default=4, metadata={"doc": "How many row groups (16 MiB of records each) a sequential reader is kept ahead."}
+        default=4,
+        metadata={"doc": "How many row groups (16 MiB of records each) are fetched ahead of a sequential reader."},
     )
     fills: int = field(default=8, metadata={"doc": "How many row groups are fetched from the store at one time."})
 
 
 class MemoryCache(Generic[V]):
-    """The least recently used go first. One entry may be larger than all the room; it is then the only one."""
+    """Evicts the least recently used entries first. An entry that is larger than the whole cache is kept alone."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
@@ -61,10 +63,10 @@ class MemoryCache(Generic[V]):
 
 
 class DiskCache:
-    """Files in one folder, named by their key. A full or failing disk makes it miss, never fail.
+    """Files in one folder, named by their key. A full or failing disk causes a miss, never an error.
 
-    It shares the disk with the log, which refuses writes when that is nearly full: with less than a tenth of the disk
-    free the cache takes nothing more, and gives back.
+    The cache shares the disk with the log, and the log refuses writes when the disk is nearly full. So when less than a
+    tenth of the disk is free, the cache adds nothing and each `put` drops the oldest entry.
     """
 
     def __init__(self, folder: str, capacity_bytes: int) -> None:

@@ -1,9 +1,9 @@
-"""Which manifest each partition of this broker reads by: the seam between who publishes and who reads.
+"""The manifest by which this broker reads each partition. The offloader writes it, the readers read it.
 
-The offloader puts every snapshot here once it is published; the stitched fetch and the HTTP API take it from here. A
-partition that is not here yet has not been loaded: that is no statement about what the bucket holds. What another
-broker leads and publishes is loaded when a reader `want`s it. Why an archive is stopped is here too, for readers who
-ask for what no manifest here gives.
+The offloader puts every snapshot here once it is published. The stitched fetch and the HTTP API take it from here. A
+partition that is not here has not been loaded yet; the bucket may still hold it. The manifest of a partition that
+another broker leads is loaded when a reader calls `want`. The catalog also says why an archive is stopped, for readers
+that ask for offsets that no manifest here covers.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,12 +12,12 @@ from cold_tier.errors import ArchiveStopped
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.bucket import Bucket
 
 
 class Catalog:
-    def __init__(self, store: RetryingStore, reading: RetryingStore | None = None) -> None:
-        """`reading` is the same store for those who wait for an answer: pages are read through it."""
+    def __init__(self, store: Bucket, reading: Bucket | None = None) -> None:
+        """`reading` is the same store with a shorter deadline, for clients that wait. It reads manifest pages."""
         self.store = store
         self._pages = PageCache(reading or store)
         self._manifests: dict[PartitionLayout, Manifest] = {}
@@ -40,12 +40,12 @@ class Catalog:
         return self._stopped.get(layout)
 
     def resume(self, layout: PartitionLayout) -> None:
-        """The next snapshot counts, whatever was here before."""
+        """After this the catalog takes the next snapshot, even if its version is lower than that of the one before."""
         if self._stopped.pop(layout, None) is not None:
             self._manifests.pop(layout, None)
 
     def want(self, layout: PartitionLayout) -> None:
-        """A reader needs this one, and it is not here."""
+        """Says that a reader needs this partition's manifest, which is not here."""
         if layout not in self._wanted:
             self._wanted.add(layout)
             self.when_wanted()

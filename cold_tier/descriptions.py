@@ -14,7 +14,7 @@ from cold_tier.sealed_json import read_sealed, write_sealed
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """The topic as its broker last wrote it down. The fields are written in this order, under these names."""
+    """A topic as its broker last described it. The fields are written in this order, under these names."""
 
     name: str
     id: UUID
@@ -29,7 +29,7 @@ def write_description(description: TopicDescription) -> bytes:
 
 
 def read_description(data: Buffer, where: str) -> TopicDescription:
-    """CorruptObject where it cannot be read."""
+    """Raises CorruptObject if the description cannot be read."""
     try:
         found: dict[str, Any] = read_sealed(data)
         return TopicDescription(

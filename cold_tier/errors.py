@@ -8,13 +8,13 @@ class StoreError(TierlogError):
 
 
 class StoreUnavailable(StoreError):
-    """No answer, a 5xx, a cut connection. Whether the operation took effect is unknown."""
+    """No answer, a 5xx, a cut connection. It is unknown whether the operation took effect."""
 
     retriable = True
 
 
 class ArchiveNotLoaded(StoreUnavailable):
-    """The offset lies in the bucket, and the partition's manifest has not been read from there yet."""
+    """The bucket holds the offset, but the partition's manifest has not been read from there yet."""
 
 
 class StoreThrottled(StoreUnavailable):
@@ -26,15 +26,15 @@ class StoreDenied(StoreError):
 
 
 class StoreMisconfigured(StoreError):
-    """An address that is not one, an option the store does not know."""
+    """The store's address is not valid, or the store does not know an option."""
 
 
 class NoSuchBucket(StoreMisconfigured):
-    """The store is there, and the bucket is not."""
+    """The store answers, but it has no such bucket."""
 
 
 class ObjectMissing(StoreError):
-    """The object is not there. Never raised for an object that could not be read."""
+    """The object does not exist. Never raised for an object that exists but cannot be read."""
 
 
 class CorruptObject(TierlogError):
@@ -46,20 +46,23 @@ class CorruptManifest(CorruptObject):
 
 
 class ManifestInvalid(TierlogError):
-    """A manifest that must not be published: ranges overlap, leave a hole, or go back."""
+    """A manifest that must not be published: its ranges overlap, leave a hole, or go back."""
 
 
 class ManifestFenced(TierlogError):
-    """A newer leader epoch, or a newer sequence of this epoch, has published already."""
+    """A newer leader epoch, or a newer sequence of this epoch, has already published."""
 
 
 class ArchiveStopped(TierlogError):
-    """A partition's archive is not the one its broker knows. Nothing of it is published, dropped or deleted, and what
-    only the bucket could give is refused, until the bucket is put right or a person decides."""
+    """A partition's archive is not the one that its broker knows.
+
+    Until the bucket is put right or a person decides, nothing of the archive is published, dropped or deleted. A read
+    that needs the bucket is refused.
+    """
 
 
 class ManifestWentBack(ArchiveStopped):
-    """The newest manifest is older than the last one that was published, or there is none any more."""
+    """The newest manifest is older than the one that was published last, or there is no manifest any more."""
 
 
 class ForeignManifest(ArchiveStopped):
@@ -67,12 +70,28 @@ class ForeignManifest(ArchiveStopped):
 
 
 class ArchiveNotStopped(TierlogError):
-    """A repair was asked for where there is nothing to repair."""
+    """A repair was asked for an archive that needs none."""
 
 
 class RecordsMissing(TierlogError):
-    """An archive cannot be repaired without giving up records, and that was not asked for."""
+    """An archive cannot be repaired without giving up records, and the caller did not allow that."""
 
 
 class ReplacementRefused(TierlogError):
-    """Rewritten segments do not fit what the manifest holds, or are not what their proposal says."""
+    """Rewritten segments do not fit the manifest, or are not what their proposal says."""
+
+
+class KeyMissing(TierlogError):
+    """Records are encrypted, and the key that they name is not here."""
+
+
+class KeyShredded(KeyMissing):
+    """The key was destroyed on purpose: nobody can read the records any more."""
+
+
+class KeyStoreUnavailable(StoreUnavailable):
+    """The service that holds a key does not answer."""
+
+
+class NotEncrypted(CorruptObject):
+    """A plain object, or one with a foreign key, where the topic demands encryption: somebody may have put it there."""

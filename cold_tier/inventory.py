@@ -8,7 +8,7 @@ from uuid import UUID
 from cold_tier.descriptions import TopicDescription, read_description
 from cold_tier.errors import CorruptObject
 from cold_tier.layout import ROOT, PartitionLayout, parse_topic_folder, topic_descriptions, topic_folder
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.bucket import Bucket
 from hot_tier.ids import PartitionId
 
 
@@ -17,15 +17,15 @@ class ArchivedTopic:
     name: str
     id: UUID
     layouts: tuple[PartitionLayout, ...]
-    """Of the partitions that have a manifest."""
+    """The partitions that have a manifest."""
     description_key: str | None
-    """The newest description; None where there is none."""
+    """The key of the newest description, or None if there is none."""
     bare: tuple[PartitionLayout, ...] = ()
-    """Of the partitions that have indexes or pages, and no manifest."""
+    """The partitions that have objects of segments, or pages, but no manifest."""
 
 
-async def find_topics(store: RetryingStore, topic: str | None = None) -> list[ArchivedTopic]:
-    """Every topic with something archived, in the order of names; only `topic`, in all its lives, if given."""
+async def find_topics(store: Bucket, topic: str | None = None) -> list[ArchivedTopic]:
+    """Returns every archived topic, in the order of names. With `topic`: only this name, with all its topic ids."""
     if topic is not None:
         return await _find_lives(store, topic)
     partitions: dict[tuple[str, UUID], set[int]] = {}
@@ -38,11 +38,11 @@ async def find_topics(store: RetryingStore, topic: str | None = None) -> list[Ar
         key, folder = (parsed[0], parsed[1]), parsed[2].split("/")
         found = partitions.setdefault(key, set())
         if folder[0] == "topic":
-            # Names count down: the least is the newest.
+            # The versions in names count down, so the smallest name is the newest.
             descriptions[key] = min(descriptions.get(key, info.key), info.key)
         elif folder[0].isdecimal() and folder[1:2] == ["manifest"]:
             found.add(int(folder[0]))
-        elif folder[0].isdecimal() and folder[1:2] in (["index"], ["pages"]):
+        elif folder[0].isdecimal() and folder[1:2] in (["index"], ["aside"], ["pages"]):
             objects.setdefault(key, set()).add(int(folder[0]))
     return [
         ArchivedTopic(
@@ -59,14 +59,14 @@ def _layouts(name: str, topic_id: UUID, numbers: set[int]) -> tuple[PartitionLay
     return tuple(PartitionLayout(name, topic_id, PartitionId(number)) for number in sorted(numbers))
 
 
-async def unclaimed_rows(store: RetryingStore, topics: Sequence[ArchivedTopic]) -> list[str]:
-    """Folders of topics that have rows, and of which nothing else is there."""
+async def unclaimed_rows(store: Bucket, topics: Sequence[ArchivedTopic]) -> list[str]:
+    """Returns the folders of topics that have rows in the bucket and nothing else."""
     known = {f"topic={topic.name}" for topic in topics}
     return sorted(f"{name}/" for name in await store.folders("") if name.startswith("topic=") and name not in known)
 
 
-async def _find_lives(store: RetryingStore, topic: str) -> list[ArchivedTopic]:
-    """Folder by folder: what else the bucket holds, however much, is not listed."""
+async def _find_lives(store: Bucket, topic: str) -> list[ArchivedTopic]:
+    """Lists the topic's folders alone, so that the cost does not depend on what else the bucket holds."""
     lives = []
     for name in sorted(await store.folders(ROOT)):
         parsed = parse_topic_folder(f"{ROOT}{name}/")
@@ -86,25 +86,25 @@ async def _find_lives(store: RetryingStore, topic: str) -> list[ArchivedTopic]:
     return lives
 
 
-async def _first_key(store: RetryingStore, folder: str) -> str | None:
-    """Names count down: the first is the newest."""
+async def _first_key(store: Bucket, folder: str) -> str | None:
+    """Returns the first key of the folder, or None. Versions in names count down, so the first is the newest."""
     first = await anext(aiter(store.list(folder)), None)
     return None if first is None else first.key
 
 
-async def describe(store: RetryingStore, topic: ArchivedTopic) -> TopicDescription:
-    """What the newest description says; CorruptObject where there is none or it cannot be read."""
+async def describe(store: Bucket, topic: ArchivedTopic) -> TopicDescription:
+    """Returns the topic's newest description. Raises CorruptObject if there is none or if it cannot be read."""
     where = f"{store.url}{topic.description_key or topic.name}"
     if topic.description_key is None:
         raise CorruptObject("the bucket has no description of this topic", where=where)
     description = read_description(await store.get(topic.description_key), where)
     if (description.name, description.id) != (topic.name, topic.id):
-        raise CorruptObject("describes another topic than its name says", where=where)
+        raise CorruptObject("this description is of another topic than its name says", where=where)
     return description
 
 
-async def newest_lives(store: RetryingStore, topics: list[ArchivedTopic]) -> AsyncIterator[TopicDescription]:
-    """Of topics deleted and made again under one name, the one made last."""
+async def newest_lives(store: Bucket, topics: list[ArchivedTopic]) -> AsyncIterator[TopicDescription]:
+    """Yields one topic per name. A name that was deleted and made again gives the topic that was made last."""
     lives: dict[str, TopicDescription] = {}
     for description in await asyncio.gather(*(describe(store, topic) for topic in topics)):
         known = lives.get(description.name)

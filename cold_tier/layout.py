@@ -1,16 +1,17 @@
 """The names of all objects in a bucket: made here, parsed here, nowhere else.
 
     topic=<topic>/partition=<n>/<stem>.parquet                 the rows, one object per sealed segment
-    _tierlog/<topic>.<topic id>/<n>/index/<stem>.index         where in the rows; verification
-    _tierlog/<topic>.<topic id>/<n>/manifest/<~epoch>-<~sequence>.manifest    which segments exist: the truth
+    _tierlog/<topic>.<topic id>/<n>/index/<stem>.index         where each row group is, and its checksum
+    _tierlog/<topic>.<topic id>/<n>/aside/<stem>.aside         the batches that are no rows: aborted ones, and markers
+    _tierlog/<topic>.<topic id>/<n>/manifest/<~epoch>-<~sequence>.manifest    which segments exist: readers follow it
     _tierlog/<topic>.<topic id>/<n>/pages/<base offset>-<uuid>.page           closed parts of manifests
-    _tierlog/<topic>.<topic id>/<n>/proposals/<uuid>.proposal, .refused       what others made, and the leader's no
+    _tierlog/<topic>.<topic id>/<n>/proposals/<uuid>.proposal, .refused       rewritten segments, refusals
     _tierlog/<topic>.<topic id>/topic/<~version>.json          the topic itself, to restore it from the bucket alone
-    _tierlog/<topic>.<topic id>/pins/<name>.json               jobs that hold retention while they run
-    _tierlog/probe/<uuid>                                      for a moment, when a broker starts: does the bucket work?
+    _tierlog/<topic>.<topic id>/pins/<name>.json               jobs that suspend retention while they run
+    _tierlog/probe/<uuid>                                      a test of the bucket when a broker starts, then deleted
 
-`stem` is `<base offset, 20 digits>-<leader epoch>-<uuid>`: unique, so no writer ever overwrites another's object.
-`~` marks a number that counts down, so that the newest is the first of a LIST. Topic names need no escaping: they are
+`stem` is `<base offset, 20 digits>-<leader epoch>-<uuid>`. It is unique, so no writer ever overwrites another's object.
+`~` marks a number that counts down, so that a LIST gives the newest first. Topic names need no escaping: they are
 `[a-zA-Z0-9._-]`. Folders that start with `_` are invisible to Spark, Hive, Trino and DuckDB's Hive discovery.
 """
 
@@ -36,7 +37,7 @@ _TOPIC_FOLDER = re.compile(
 class SegmentName:
     base_offset: Offset
     leader_epoch: LeaderEpoch
-    """Of the leader that archived it; the epochs of its records are in the manifest."""
+    """The epoch of the leader that archived the segment. The epochs of its records are in the manifest."""
     uuid: str
 
     @property
@@ -50,7 +51,7 @@ def parse_stem(stem: str) -> SegmentName | None:
 
 
 class Version(NamedTuple):
-    """A manifest's place in history: the highest wins."""
+    """A manifest's place in history. The highest version is the current one."""
 
     leader_epoch: LeaderEpoch
     sequence: int
@@ -75,6 +76,10 @@ class PartitionLayout:
         return f"{self.folder}index/"
 
     @property
+    def aside_folder(self) -> str:
+        return f"{self.folder}aside/"
+
+    @property
     def manifest_folder(self) -> str:
         return f"{self.folder}manifest/"
 
@@ -92,6 +97,13 @@ class PartitionLayout:
     def index(self, name: SegmentName) -> str:
         return f"{self.index_folder}{name.stem}.index"
 
+    def aside(self, name: SegmentName) -> str:
+        return f"{self.aside_folder}{name.stem}.aside"
+
+    def objects(self, name: SegmentName) -> list[str]:
+        """Returns the keys of all objects that a segment may have."""
+        return [self.rows(name), self.index(name), self.aside(name)]
+
     def manifest(self, version: Version) -> str:
         epoch, sequence = _EPOCHS - version.leader_epoch, _SEQUENCES - version.sequence
         return f"{self.manifest_folder}{epoch:010}-{sequence:020}.manifest"
@@ -103,7 +115,7 @@ class PartitionLayout:
         return f"{self.proposals_folder}{uuid}.proposal"
 
     def refusal(self, uuid: str) -> str:
-        """Beside the proposal that it answers."""
+        """Returns the key of the refusal of a proposal. It lies beside the proposal."""
         return f"{self.proposals_folder}{uuid}.refused"
 
     def parse_rows(self, key: str) -> SegmentName | None:
@@ -112,18 +124,25 @@ class PartitionLayout:
     def parse_index(self, key: str) -> SegmentName | None:
         return _parse_segment(key, self.index_folder, ".index")
 
+    def parse_aside(self, key: str) -> SegmentName | None:
+        return _parse_segment(key, self.aside_folder, ".aside")
+
+    def parse_segment(self, key: str) -> SegmentName | None:
+        """Returns the segment that an object belongs to, whichever of its objects it is."""
+        return self.parse_rows(key) or self.parse_index(key) or self.parse_aside(key)
+
     def parse_page(self, key: str) -> str | None:
-        """The page's uuid."""
+        """Returns the page's uuid."""
         found = re.fullmatch(r"\d{20}-([0-9a-f]{32})\.page", key.removeprefix(self.pages_folder))
         return found[1] if found else None
 
     def parse_proposal(self, key: str) -> str | None:
-        """The proposal's uuid."""
+        """Returns the proposal's uuid."""
         found = re.fullmatch(r"([0-9a-f]{32})\.proposal", key.removeprefix(self.proposals_folder))
         return found[1] if found else None
 
     def parse_refusal(self, key: str) -> str | None:
-        """The uuid of the proposal that was refused."""
+        """Returns the uuid of the refused proposal."""
         found = re.fullmatch(r"([0-9a-f]{32})\.refused", key.removeprefix(self.proposals_folder))
         return found[1] if found else None
 
@@ -152,18 +171,18 @@ def pins_folder(topic: str, topic_id: UUID) -> str:
 
 
 def pin(topic: str, topic_id: UUID, name: str) -> str:
-    """`name` is like a topic's: it needs no escaping."""
+    """`name` follows the rules of topic names, so it needs no escaping."""
     return f"{pins_folder(topic, topic_id)}{name}.json"
 
 
 def parse_topic_description(key: str) -> int | None:
-    """The description's version."""
+    """Returns the description's version."""
     name = key.rpartition("/")[2].removesuffix(".json")
     return _SEQUENCES - int(name) if name.isdecimal() else None
 
 
 def parse_topic_folder(key: str) -> tuple[str, UUID, str] | None:
-    """(topic, topic id, the rest of the key) of anything below `_tierlog/<topic>.<topic id>/`."""
+    """Returns (topic, topic id, the rest of the key) of any key below `_tierlog/<topic>.<topic id>/`."""
     found = _TOPIC_FOLDER.fullmatch(key)
     return (found[1], UUID(found[2]), found[3]) if found else None
 

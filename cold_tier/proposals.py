@@ -1,11 +1,11 @@
-"""Proposals: how someone who is not the leader has rewritten segments published.
+"""Proposals: a writer that is not the leader asks the leader to publish segments that it rewrote.
 
-    objects uploaded and read back -> proposal placed -> [the leader looks] -> published, proposal gone
-                                                                            -> `.refused` with the reason, proposal gone
+    objects uploaded and read back -> proposal placed -> [the leader looks] -> published, proposal deleted
+                                                                            -> `.refused` with reason, proposal deleted
 
-Only the leader publishes, so that a partition's history has one writer. It trusts nothing: `examine` compares the
-proposal with the manifest and reads every new object. A proposal that waits keeps its objects from being collected as
-orphans (`named`). Carrying one out twice is harmless: once its new segments are in the manifest it is done.
+Only the leader publishes, so that a partition's history has one writer. The leader trusts nothing: `examine` compares
+the proposal with the manifest and reads every new object. While a proposal waits, its objects are not collected as
+orphans (`named`). Publishing a proposal twice is harmless: once its new segments are in the manifest, it is done.
 """
 
 import asyncio
@@ -16,35 +16,38 @@ from typing import Any, Literal
 import orjson
 
 from cold_tier.errors import CorruptManifest, CorruptObject, ObjectMissing, ReplacementRefused
+from cold_tier.format.encryption import Demand
+from cold_tier.format.footer import encrypted_columns
 from cold_tier.format.index import read_index
+from cold_tier.format.open import prove_aside
 from cold_tier.format.read import SegmentReader
 from cold_tier.format.schema import SCHEMA
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.codec import MAX_BODY_BYTES, read_proposal, write_proposal
-from cold_tier.manifest.model import Segment
+from cold_tier.manifest.model import SegmentEntry
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.manifest.replacement import Proposal, judge
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.bucket import Bucket
 from cold_tier.upload import verify_segment
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a proposal."""
+    """What happened to a proposal."""
 
     outcome: Literal["waiting", "published", "refused"]
     reason: str = ""
 
 
-async def place(store: RetryingStore, proposal: Proposal) -> str:
-    """Hand it to the leader; the name under which it is answered."""
+async def place(store: Bucket, proposal: Proposal) -> str:
+    """Hands the proposal to the leader. Returns the name under which the leader answers."""
     name = uuid.uuid4().hex
     await store.put(proposal.layout.proposal(name), write_proposal(proposal))
     return name
 
 
-async def waiting(store: RetryingStore, layout: PartitionLayout) -> dict[str, Proposal | CorruptManifest]:
-    """By name, one LIST; one that cannot be read as the error that says so."""
+async def waiting(store: Bucket, layout: PartitionLayout) -> dict[str, Proposal | CorruptManifest]:
+    """Returns the waiting proposals by name, with one LIST. A proposal that cannot be read is returned as its error."""
     sizes = {
         name: info.size
         async for info in store.list(layout.proposals_folder)
@@ -55,37 +58,37 @@ async def waiting(store: RetryingStore, layout: PartitionLayout) -> dict[str, Pr
         where = f"{store.url}{layout.proposal(name)}"
         try:
             if size > MAX_BODY_BYTES:
-                raise CorruptManifest(f"of {size} bytes is larger than any proposal", where=where)
+                raise CorruptManifest(f"it has {size} bytes and is larger than any proposal", where=where)
             proposal = read_proposal(await store.get(layout.proposal(name)), where)
             if proposal.layout != layout:
-                raise CorruptManifest(f"is for {proposal.layout}, not for where it lies", where=where)
+                raise CorruptManifest(f"is for {proposal.layout}, not for the partition in its name", where=where)
             found[name] = proposal
         except ObjectMissing:
-            pass  # Answered since the LIST.
+            pass  # The leader answered it after the LIST.
         except CorruptManifest as error:
             found[name] = error
     return found
 
 
-async def named(store: RetryingStore, layout: PartitionLayout) -> set[str]:
-    """Objects that proposals which wait need: none of them is an orphan."""
+async def named(store: Bucket, layout: PartitionLayout) -> set[str]:
+    """Returns the objects that waiting proposals need. None of them is an orphan."""
     return {
         key
         for proposal in (await waiting(store, layout)).values()
         if isinstance(proposal, Proposal)
         for replacement in proposal.replacements
         for segment in replacement.new
-        for key in (layout.rows(segment.name), layout.index(segment.name))
+        for key in segment.objects(layout)
     }
 
 
-async def refuse(store: RetryingStore, layout: PartitionLayout, name: str, reason: str) -> None:
+async def refuse(store: Bucket, layout: PartitionLayout, name: str, reason: str) -> None:
     await store.put(layout.refusal(name), orjson.dumps({"reason": reason}))
     await store.delete([layout.proposal(name)])
 
 
-async def answer(store: RetryingStore, layout: PartitionLayout, name: str, proposal: Proposal) -> Answer:
-    """What became of it so far. Whoever asked may delete the refusal then; if not, it is collected in time."""
+async def answer(store: Bucket, layout: PartitionLayout, name: str, proposal: Proposal) -> Answer:
+    """Returns what has happened to the proposal so far. A refusal that the caller does not delete is collected."""
     if await store.head(layout.proposal(name)) is not None:
         return Answer("waiting")
     try:
@@ -102,7 +105,7 @@ async def answer(store: RetryingStore, layout: PartitionLayout, name: str, propo
 
 
 async def is_published(manifest: Manifest, proposal: Proposal) -> bool:
-    """Whether all that is new in it is in the manifest."""
+    """Returns whether all new segments of the proposal are in the manifest."""
     for replacement in proposal.replacements:
         found = manifest.segments(replacement.base_offset, replacement.end_offset)
         if {segment.name for segment in replacement.new} - {segment.name async for segment in found}:
@@ -110,10 +113,14 @@ async def is_published(manifest: Manifest, proposal: Proposal) -> bool:
     return True
 
 
-async def examine(store: RetryingStore, manifest: Manifest, proposal: Proposal, *, by_key: bool) -> None:
-    """ReplacementRefused unless it fits the manifest and every new object is what it says, whole.
+async def examine(
+    store: Bucket, manifest: Manifest, proposal: Proposal, *, by_key: bool, demand: Demand | None = None
+) -> None:
+    """Raises ReplacementRefused unless the proposal fits the manifest and every new object is complete and as
+    described.
 
-    `by_key`: the topic is compacted by key, so that rows may be fewer. Reads all of the new objects.
+    `by_key` says that the topic is compacted by key, so that there may be fewer rows. `demand` is None if the topic is
+    not encrypted. Reads all of the new objects.
     """
     layout = proposal.layout
     for replacement in proposal.replacements:
@@ -126,7 +133,12 @@ async def examine(store: RetryingStore, manifest: Manifest, proposal: Proposal, 
             await verify_segment(store, layout, segment)
             key = layout.index(segment.name)
             index = read_index(await store.get(key), f"{store.url}{key}")
-            reader = await asyncio.to_thread(SegmentReader.open, index, f"{store.url}{layout.rows(segment.name)}")
+            where = f"{store.url}{layout.rows(segment.name)}"
+            reader = await asyncio.to_thread(SegmentReader.open, index, where, store.keys)
+            if demand is not None:
+                demand.check(segment, where)
+                await asyncio.to_thread(reader.unlock)
+            await prove_aside(store, layout, segment, index)
         except (ObjectMissing, CorruptObject) as error:
             raise ReplacementRefused(error.what, where=error.where) from error
         problems = disagreements(segment, reader)
@@ -134,10 +146,12 @@ async def examine(store: RetryingStore, manifest: Manifest, proposal: Proposal, 
             raise ReplacementRefused("; ".join(problems), where=reader.where)
 
 
-def disagreements(segment: Segment, reader: SegmentReader) -> list[str]:
-    """Between a manifest entry, the index and the Parquet footer, none of which was read by its maker's leave."""
+def disagreements(segment: SegmentEntry, reader: SegmentReader) -> list[str]:
+    """Returns where the manifest entry, the index and the Parquet footer differ. None of the three is trusted."""
     index, metadata = reader.index, reader.metadata
     problems = []
+    if reader.master_key != segment.master_key:
+        problems.append(f"it is encrypted with {reader.master_key!r}, not with {segment.master_key!r}")
     if (index.base_offset, index.end_offset, index.epochs) != (
         segment.base_offset,
         segment.end_offset,
@@ -146,6 +160,8 @@ def disagreements(segment: Segment, reader: SegmentReader) -> list[str]:
         problems.append(f"the index covers [{index.base_offset}, {index.end_offset})")
     if index.rows_bytes != segment.rows_bytes:
         problems.append(f"the index is of {index.rows_bytes} bytes")
+    if 0 in encrypted_columns(index.footer, reader.where):
+        return [*problems, "the file encrypts its offsets"]
     if not metadata.schema.to_arrow_schema().equals(SCHEMA):
         return [*problems, "the file has other columns than rows have"]
     rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]

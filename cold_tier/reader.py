@@ -1,68 +1,106 @@
-"""Archived records as record batches, from any offset: the cold half of a stitched fetch.
+"""Reads archived records as record batches, from any offset: the cold half of a stitched fetch.
 
-A read waits for the row group of its offset alone. What follows is in the answer too, over row groups and segments, as
-far as it is in memory; damage there is met by the read that begins there.
+A read waits only for the row group of its offset. The answer continues over the following row groups and segments as
+far as they are in memory. If one of these is damaged, the read that begins there gets the error.
 
-A read costs at most three requests before its first byte (a manifest page, the index, a row group) and one per row
-group after. What is fetched is shared: readers of the same row group wait for one fill, and a fill goes on when those
-who asked for it have given up, so that a client which retries finds it done. A reader that goes forward is kept ahead
-of, by more the longer it does. What was fetched ahead and not read yet takes at most half of the memory, however many
-readers there are: beyond that it would push itself out before anyone came to it.
+Readers of committed records get the rows of the archive. All others also get what was put aside, aborted batches and
+markers, in its place and as it was (`committed=False`). So no reader of the archive needs a list of aborted
+transactions.
+
+A read needs at most three requests before its first byte (a manifest page, the index, a row group) and one for each
+further row group; with batches aside one more each. Fetches are shared: readers of the same row group wait for one
+fill. A fill continues when its readers have given up, so that a client that retries finds it done. For a reader that
+goes forward, row groups are fetched ahead: the longer it goes forward, the more. Row groups that were fetched ahead and
+not read yet take at most half of the memory, for any number of readers. With more, they would evict each other before a
+reader came to them.
 
 Decoding runs in threads; pyarrow and the kernels release the interpreter lock.
 """
 
 import asyncio
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 from cold_tier.cache import ColdReadSettings, DiskCache, MemoryCache
 from cold_tier.damage_log import DamageLog
 from cold_tier.decoded_row_group import Run, TimedOffset, make_run
-from cold_tier.errors import CorruptObject, ObjectMissing, StoreThrottled
+from cold_tier.errors import CorruptObject, KeyMissing, ObjectMissing, StoreThrottled
+from cold_tier.format.encryption import Demand
 from cold_tier.format.open import open_segment
-from cold_tier.format.read import SegmentReader
+from cold_tier.format.read import Piece, SegmentReader
 from cold_tier.format.write import ROW_GROUP_BYTES
 from cold_tier.layout import PartitionLayout
-from cold_tier.manifest.model import Segment, epoch_at
+from cold_tier.manifest.model import NO_TIMESTAMP, Part, SegmentEntry, epoch_at
 from cold_tier.manifest.reader import Manifest
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.bucket import Bucket
 from cold_tier.objects.store import Buffer
 from hot_tier.errors import TierlogError
 from hot_tier.ids import Offset
+from hot_tier.record.columns import RecordColumns
+
+T = TypeVar("T")
 
 _OPEN_SEGMENTS = 256
 _STREAMS = 4096
 _MOST_FILLS = 1024
-"""Under way and waiting. A fill outlives those who asked for it: a client that jumps about could queue any number."""
+"""The most fills that run or wait. A fill outlives its readers, so a client that jumps between offsets could queue any
+number of them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A row group of a segment; a segment without rows has the one place 0."""
+    """A piece of a segment: a row group, or what an uncommitted reader gets at once."""
 
     layout: PartitionLayout
-    segment: Segment
+    segment: SegmentEntry
     reader: SegmentReader
     number: int
+    committed: bool
 
     @property
     def key(self) -> str:
-        return f"{self.segment.name.stem}.{self.number}"
+        kind = "" if self.committed or self.reader.aside is None else "u"
+        return f"{self.segment.name.stem}.{kind}{self.number}"
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        return self.reader.pieces(committed=self.committed)
+
+    @property
+    def piece(self) -> Piece:
+        return self.pieces[self.number]
+
+    @classmethod
+    def at(
+        cls, layout: PartitionLayout, segment: SegmentEntry, reader: SegmentReader, offset: Offset, committed: bool
+    ) -> "_Place":
+        pieces = reader.pieces(committed=committed)
+        number = bisect_right(pieces, offset, key=lambda piece: piece.first_offset) - 1
+        return cls(layout, segment, reader, max(number, 0), committed)
 
 
 class ColdRecords(NamedTuple):
     data: bytes
-    """Whole batches in offset order, none of them twice."""
+    """Whole batches in offset order, each of them once."""
     end_offset: Offset
-    """Behind the last batch: all that the archive holds from the asked offset up to here is in `data`."""
+    """The offset after the last batch. `data` has all that the archive holds from the asked offset up to here."""
 
 
 class ColdReader:
-    def __init__(self, store: RetryingStore, settings: ColdReadSettings, disk_folder: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Bucket,
+        settings: ColdReadSettings,
+        disk_folder: str | None = None,
+        demanded: Callable[[PartitionLayout], Demand | None] = lambda layout: None,
+    ) -> None:
         self._store = store
+        self._demanded = demanded
+        self._keys_epoch = store.keys.epoch
         self._settings = settings
         self._runs: MemoryCache[Run] = MemoryCache(settings.memory_bytes)
         self._disk = DiskCache(disk_folder, settings.disk_bytes) if disk_folder and settings.disk_bytes else None
@@ -72,9 +110,9 @@ class ColdReader:
         self._ahead: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(settings.fills)
         self._streams: OrderedDict[str, int] = OrderedDict()
-        """How far ahead the reader that comes to this row group next is to be kept."""
+        """By row group: how many row groups to fetch ahead for the reader that comes to it next."""
         self._unread: set[str] = set()
-        """Row groups fetched ahead that nobody has come to yet."""
+        """Row groups that were fetched ahead and not read yet."""
         self._most_unread = max(1, settings.memory_bytes // 2 // ROW_GROUP_BYTES)
         self._damage = DamageLog()
         self.hits = 0
@@ -82,23 +120,31 @@ class ColdReader:
 
     @property
     def memory_bytes(self) -> int:
-        """Of archived records that are kept ready."""
+        """Returns the bytes of archived records that are kept in memory."""
         return self._runs.bytes
 
     async def read(
-        self, manifest: Manifest, offset: Offset, max_bytes: int, *, min_one: bool = True, until: Offset | None = None
+        self,
+        manifest: Manifest,
+        offset: Offset,
+        max_bytes: int,
+        *,
+        min_one: bool = True,
+        until: Offset | None = None,
+        committed: bool = True,
     ) -> ColdRecords | None:
-        """Whole batches from the one that holds `offset`; None where the archive does not hold it.
+        """Returns whole batches from the one that holds `offset`, or None if the archive does not hold it.
 
-        With `min_one` the first is given even if it is larger than `max_bytes`. No row group is begun at or behind
-        `until`.
+        With `min_one` the first batch is returned even if it is larger than `max_bytes`. The answer does not continue
+        into a row group that begins at or after `until`. With `committed` it has no aborted batches and no markers.
         """
+        self._follow_keys()
         segment = await manifest.segment_at(offset)
         if segment is None:
             return None
         layout = manifest.snapshot.layout
         reader = await self.open_segment(layout, segment)
-        place = _Place(layout, segment, reader, max(reader.index.row_group_at(offset), 0))
+        place = _Place.at(layout, segment, reader, offset, committed)
         run = self._runs.get(place.key)
         fill = self._fill(place) if run is None else None
         if fill is not None:
@@ -111,14 +157,22 @@ class ColdReader:
         return self._from_memory(manifest, place, run, offset, max_bytes, min_one, until)
 
     def read_now(
-        self, manifest: Manifest, offset: Offset, max_bytes: int, *, min_one: bool = True, until: Offset | None = None
+        self,
+        manifest: Manifest,
+        offset: Offset,
+        max_bytes: int,
+        *,
+        min_one: bool = True,
+        until: Offset | None = None,
+        committed: bool = True,
     ) -> ColdRecords | None:
-        """The same if it is in memory; None: it takes a wait, or the archive does not hold it."""
+        """Like `read`, from memory only. Returns None if it would have to wait, or if `offset` is not archived."""
+        self._follow_keys()
         segment = manifest.segment_at_once(offset)
         reader = None if segment is None else self._segments.get(segment.name.uuid)
         if segment is None or reader is None:
             return None
-        place = _Place(manifest.snapshot.layout, segment, reader, max(reader.index.row_group_at(offset), 0))
+        place = _Place.at(manifest.snapshot.layout, segment, reader, offset, committed)
         run = self._runs.get(place.key)
         if run is None:
             return None
@@ -135,7 +189,7 @@ class ColdReader:
         min_one: bool,
         until: Offset | None,
     ) -> ColdRecords:
-        """From `offset` in this run on, and over the runs that follow it while they are in memory."""
+        """Returns batches from `offset` in this run, and from the runs that follow it while they are in memory."""
         taken, end_offset = run.slice(offset, max_bytes, min_one)
         parts, places = [taken], [place]
         left = max_bytes - len(taken)
@@ -156,48 +210,79 @@ class ColdReader:
         return ColdRecords(b"".join(parts), end_offset)
 
     async def first_at_or_after(
-        self, manifest: Manifest, timestamp_ms: int, start: Offset, end: Offset
+        self, manifest: Manifest, timestamp_ms: int, start: Offset, end: Offset, *, committed: bool = True
     ) -> TimedOffset | None:
-        """The earliest offset in [start, end) whose record is not older; records need not be in time order."""
-        async for segment in manifest.segments(start, end, from_ms=timestamp_ms):
+        """Returns the earliest offset in [start, end) whose record is not older. Records may be in any time order.
+        With `committed` no aborted record counts."""
+        async for segment in manifest.segments(start, end, from_ms=timestamp_ms, committed=committed):
             reader = await self.open_segment(manifest.snapshot.layout, segment)
-            for number, group in enumerate(reader.index.row_groups):
-                if group.max_timestamp_ms < timestamp_ms or group.end_offset <= start or end <= group.first_offset:
+            for number, piece in enumerate(reader.pieces(committed=committed)):
+                if piece.max_timestamp_ms < timestamp_ms or piece.end_offset <= start or end <= piece.first_offset:
                     continue
-                run = await self._run(_Place(manifest.snapshot.layout, segment, reader, number))
+                run = await self._timed_run(_Place(manifest.snapshot.layout, segment, reader, number, committed))
                 found = await asyncio.to_thread(run.first_at_or_after, timestamp_ms, start, end)
                 if found is not None:
                     return found
         return None
 
-    async def greatest_timestamp(self, manifest: Manifest, start: Offset, end: Offset) -> int | None:
-        """Of the records in [start, end); None where there are none.
+    async def greatest_timestamp(
+        self, manifest: Manifest, start: Offset, end: Offset, *, committed: bool = True
+    ) -> int | None:
+        """Returns the greatest timestamp of the records in [start, end), or None if there are none.
 
-        What lies wholly inside answers by what is written of it: a page, a segment, a row group. Only where the range
-        begins and where it ends is looked into.
+        For a page, a segment or a row group that lies wholly inside the range, the stored maximum is enough. Records
+        are read only where the range begins or ends inside a row group. With `committed` no aborted record counts.
         """
         layout = manifest.snapshot.layout
+        stamps: list[int] = []
 
-        def inside(first: int, beyond: int) -> bool:
-            return start <= first and beyond <= end
+        def known(part: Part) -> bool:
+            """Takes the stored maximum, if all records of the part count."""
+            if part.base_offset < start or end < part.end_offset:
+                return False
+            stamps.extend([part.max_timestamp_ms] if part.rows else [])
+            if not committed and part.aside_max_timestamp_ms != NO_TIMESTAMP:
+                stamps.append(part.aside_max_timestamp_ms)
+            return True
 
-        stamps = [p.max_timestamp_ms for p in manifest.snapshot.parts if p.rows and inside(p.base_offset, p.end_offset)]
+        for part in manifest.snapshot.parts:
+            known(part)
         async for segment in manifest.edges(start, end):
-            if segment.rows and inside(segment.base_offset, segment.end_offset):
-                stamps.append(segment.max_timestamp_ms)
+            if known(segment):
                 continue
             reader = await self.open_segment(layout, segment)
-            for number, group in enumerate(reader.index.row_groups):
-                if group.end_offset <= start or end <= group.first_offset:
+            exact = committed or reader.aside is None
+            for number, piece in enumerate(reader.pieces(committed=committed)):
+                if (
+                    piece.end_offset <= start
+                    or end <= piece.first_offset
+                    or piece.max_timestamp_ms < max(stamps, default=0)
+                ):
                     continue
-                if inside(group.first_offset, group.end_offset):
-                    stamps.append(group.max_timestamp_ms)
+                if exact and start <= piece.first_offset and piece.end_offset <= end:
+                    stamps.append(piece.max_timestamp_ms)
                     continue
-                run = await self._run(_Place(layout, segment, reader, number))
+                run = await self._timed_run(_Place(layout, segment, reader, number, committed))
                 found = await asyncio.to_thread(run.greatest_timestamp, start, end)
-                if found is not None:
-                    stamps.append(found)
+                stamps.extend([] if found is None else [found])
         return max(stamps, default=None)
+
+    def _follow_keys(self) -> None:
+        """Forgets what was decrypted if the keys have changed: one of them may be destroyed."""
+        epoch = self._store.keys.epoch
+        if epoch != self._keys_epoch:
+            self._keys_epoch = epoch
+            self._runs = MemoryCache(self._settings.memory_bytes)
+            self._segments.clear()
+
+    async def _timed_run(self, place: _Place) -> Run:
+        """Returns a run for its offsets and times alone. It needs no key; without it, its records have no values."""
+        try:
+            return await self._run(place)
+        except KeyMissing:
+            if place.piece.portion is not None:
+                raise
+            return await self._load_run(place, times_only=True)
 
     async def _run(self, place: _Place) -> Run:
         run = self._runs.get(place.key)
@@ -209,8 +294,8 @@ class ColdReader:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def open_segment(self, layout: PartitionLayout, segment: Segment) -> SegmentReader:
-        """A segment's index, checked against the manifest."""
+    async def open_segment(self, layout: PartitionLayout, segment: SegmentEntry) -> SegmentReader:
+        """Returns the reader of a segment, with its index checked against the manifest."""
         uuid = segment.name.uuid
         reader = self._segments.get(uuid)
         if reader is not None:
@@ -226,8 +311,11 @@ class ColdReader:
         self._opening.pop(uuid, None)
         self._damage.tell(task)
 
-    async def _load_index(self, layout: PartitionLayout, segment: Segment) -> SegmentReader:
+    async def _load_index(self, layout: PartitionLayout, segment: SegmentEntry) -> SegmentReader:
         reader = await open_segment(self._store, layout, segment)
+        demand = self._demanded(layout)
+        if demand is not None:
+            demand.check(segment, reader.where)
         self._segments[segment.name.uuid] = reader
         if len(self._segments) > _OPEN_SEGMENTS:
             self._segments.popitem(last=False)
@@ -237,48 +325,74 @@ class ColdReader:
         task = self._fills.get(place.key)
         if task is None:
             if len(self._fills) >= _MOST_FILLS:
-                raise StoreThrottled(f"{_MOST_FILLS} reads wait for the bucket already", where=place.reader.where)
+                raise StoreThrottled(f"{_MOST_FILLS} reads already wait for the bucket", where=place.reader.where)
             task = self._fills[place.key] = asyncio.create_task(self._load_run(place))
-            task.add_done_callback(lambda done: self._filled(place.key, done))
+            epoch = self._keys_epoch
+            task.add_done_callback(lambda done: self._filled(place.key, done, epoch))
         return task
 
-    def _filled(self, key: str, task: asyncio.Task[Run]) -> None:
+    def _filled(self, key: str, task: asyncio.Task[Run], keys_epoch: int) -> None:
         self._fills.pop(key, None)
         self._damage.tell(task)
-        if not task.cancelled() and task.exception() is None:
+        if not task.cancelled() and task.exception() is None and keys_epoch == self._keys_epoch:
             self._runs.put(key, task.result())
 
-    async def _load_run(self, place: _Place) -> Run:
-        index, segment = place.reader.index, place.segment
-        if not index.row_groups:
-            return make_run(None, index.base_offset, index.end_offset, epoch_at(segment, index.end_offset))
-        group = index.row_groups[place.number]
-        epoch = epoch_at(segment, group.end_offset)
-
-        def decode(data: Buffer) -> Run:
-            return make_run(place.reader.decode(place.number, data), group.first_offset, group.end_offset, epoch)
-
+    async def _load_run(self, place: _Place, times_only: bool = False) -> Run:
+        reader, piece = place.reader, place.piece
+        epoch = epoch_at(place.segment, piece.end_offset)
+        columns, aside = None, memoryview(b"")
         async with self._room:
-            if self._disk is not None and (kept := await self._disk.get(place.key)) is not None:
-                try:
-                    return await asyncio.to_thread(decode, kept)
-                except CorruptObject:
-                    self._disk.drop(place.key)
+            if reader.master_key and not times_only:
+                await asyncio.to_thread(reader.unlock)  # Without the key no request is made.
+            if piece.row_group is not None:
+                columns = await self._rows(place, piece.row_group, times_only)
+            if piece.portion is not None:
+                aside = await self._aside(place, piece.portion)
+            return await asyncio.to_thread(make_run, columns, piece.first_offset, piece.end_offset, epoch, aside)
+
+    async def _rows(self, place: _Place, number: int, times_only: bool) -> RecordColumns:
+        reader, group = place.reader, place.reader.index.row_groups[number]
+        decode = reader.decode_plain if times_only else reader.decode
+        key = f"{place.segment.name.stem}.{number}"
+        rows = place.layout.rows(place.segment.name)
+        return await self._got(key, rows, group.start, group.length, reader.where, lambda data: decode(number, data))
+
+    async def _aside(self, place: _Place, number: int) -> memoryview:
+        reader = place.reader.aside
+        assert reader is not None
+        portion = reader.directory.portions[number]
+        key = f"{place.segment.name.stem}.a{number}"
+        return await self._got(
+            key,
+            reader.object_key,
+            portion.start,
+            portion.length,
+            reader.where,
+            lambda data: reader.portion(number, data),
+        )
+
+    async def _got(self, key: str, name: str, start: int, length: int, where: str, prove: Callable[[Buffer], T]) -> T:
+        """Returns what `prove` makes of a part of an object, from the disk cache or from the store."""
+        if self._disk is not None and (kept := await self._disk.get(key)) is not None:
             try:
-                data = await self._store.get(place.layout.rows(segment.name), group.start, group.length)
-            except ObjectMissing as error:
-                raise CorruptObject(
-                    "the manifest names this object, but it is not there", where=place.reader.where
-                ) from error
-            run = await asyncio.to_thread(decode, data)
+                return await asyncio.to_thread(prove, kept)
+            except CorruptObject:
+                self._disk.drop(key)
+        try:
+            data = await self._store.get(name, start, length)
+        except ObjectMissing as error:
+            raise CorruptObject("the manifest names this object, but it is not there", where=where) from error
+        proven = await asyncio.to_thread(prove, data)
         if self._disk is not None:
-            await self._disk.put(place.key, data)
-        return run
+            await self._disk.put(key, data)
+        return proven
 
     def _keep_ahead(self, manifest: Manifest, places: Sequence[_Place], waited: bool) -> None:
-        """Fetch what a forward reader needs after `places`: one row group after its first, twice as many at each step.
+        """Starts to fetch what a forward reader needs after `places`: one row group after its first, then twice as many
+        each time.
 
-        A reader is known by the row group that it was kept ahead to; one that waits for a row group is a new one.
+        A reader is recognized when it comes to the first row group that was fetched ahead for it. A reader that had to
+        wait for its row group is a new one.
         """
         window = min(1, self._settings.read_ahead) if waited else 0
         for place in places:
@@ -294,7 +408,7 @@ class ColdReader:
             try:
                 following = await self._following(manifest, place)
             except TierlogError:
-                return  # Whoever reads there is told.
+                return  # The read that begins there gets the error.
             if following is None:
                 return
             place = following
@@ -314,17 +428,17 @@ class ColdReader:
         return len(self._unread) < self._most_unread and len(self._fills) < _MOST_FILLS
 
     def _following_now(self, manifest: Manifest, place: _Place) -> _Place | None:
-        """None: there is none, or it takes a wait to know."""
-        if place.number + 1 < len(place.reader.index.row_groups):
-            return _Place(place.layout, place.segment, place.reader, place.number + 1)
+        """Returns the row group after `place`, or None if there is none or if finding it would have to wait."""
+        if place.number + 1 < len(place.pieces):
+            return replace(place, number=place.number + 1)
         segment = manifest.segment_at_once(place.segment.end_offset)
         reader = None if segment is None else self._segments.get(segment.name.uuid)
-        return None if segment is None or reader is None else _Place(place.layout, segment, reader, 0)
+        return None if segment is None or reader is None else _Place(place.layout, segment, reader, 0, place.committed)
 
     async def _following(self, manifest: Manifest, place: _Place) -> _Place | None:
-        if place.number + 1 < len(place.reader.index.row_groups):
-            return _Place(place.layout, place.segment, place.reader, place.number + 1)
+        if place.number + 1 < len(place.pieces):
+            return replace(place, number=place.number + 1)
         segment = await manifest.segment_at(place.segment.end_offset)
         if segment is None:
             return None
-        return _Place(place.layout, segment, await self.open_segment(place.layout, segment), 0)
+        return _Place(place.layout, segment, await self.open_segment(place.layout, segment), 0, place.committed)

@@ -1,11 +1,12 @@
-"""What is said of an archive: values that `offloader` finds and the HTTP API and the command line show."""
+"""Values that describe an archive. `offloader` makes them; the HTTP API and the command line show them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 from uuid import UUID
 
-from cold_tier.manifest.model import NO_TIMESTAMP, Segment, Snapshot
-from cold_tier.objects.retrying import StoreCounters
+from cold_tier.manifest.model import NO_TIMESTAMP, SegmentEntry, Snapshot
+from cold_tier.objects.bucket import StoreCounters
 from cold_tier.pins import Pin
 
 
@@ -21,7 +22,7 @@ class LocalRange:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRange:
-    """What the newest manifest names."""
+    """What the newest manifest says."""
 
     start_offset: int
     end_offset: int
@@ -29,7 +30,9 @@ class ArchivedRange:
     rows: int
     rows_bytes: int
     index_bytes: int
-    """Of the segments in closed pages estimated by those in the tail: pages are not read for this."""
+    """For segments in closed pages this is an estimate from those in the tail: pages are not read for it."""
+    aside_bytes: int
+    """Aborted batches and markers."""
     log_bytes: int
     min_timestamp_ms: int
     max_timestamp_ms: int
@@ -37,9 +40,9 @@ class ArchivedRange:
     sequence: int
     published_ms: int
     removed_objects: int
-    """Let go of, and deleted after the grace period."""
+    """Objects that the manifest has removed; they are deleted after the grace period."""
     lost: tuple[tuple[int, int], ...]
-    """Offsets whose records are gone, as a person accepted; ends are exclusive."""
+    """Offsets whose records are gone and whose loss a person accepted; ends are exclusive."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "ArchivedRange":
@@ -53,6 +56,7 @@ class ArchivedRange:
             sum(part.rows for part in parts),
             sum(part.rows_bytes for part in snapshot.parts),
             tail_index + (in_pages * tail_index // len(snapshot.tail) if snapshot.tail else 0),
+            sum(part.aside_bytes for part in snapshot.parts),
             sum(part.log_bytes for part in snapshot.parts),
             min((part.min_timestamp_ms for part in parts), default=NO_TIMESTAMP),
             max((part.max_timestamp_ms for part in parts), default=NO_TIMESTAMP),
@@ -66,7 +70,7 @@ class ArchivedRange:
 
 @dataclass(frozen=True, slots=True)
 class HeldSegment:
-    """A local segment that is not archived because it is damaged, or stays because its archived copy is gone."""
+    """A local segment that is damaged and so not archived, or that stays because its archived copy is gone."""
 
     file: str
     base_offset: int
@@ -76,32 +80,56 @@ class HeldSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldingTransaction:
+    """An open transaction that the next sealed segment waits for: nothing undecided is archived."""
+
+    transactional_id: str | None
+    """None where it is not known: batches do not carry it."""
+    producer_id: int
+    first_offset: int
+    since_ms: int
+
+    @property
+    def hint(self) -> str:
+        if self.transactional_id is None:
+            return f"`tierlog txn list` shows the transactional id of producer {self.producer_id}"
+        return f"if its producer is gone: `tierlog txn abort {self.transactional_id}`"
+
+    def __str__(self) -> str:
+        who = "" if self.transactional_id is None else f"transactional id {self.transactional_id!r}, "
+        return f"{who}producer {self.producer_id}, from offset {self.first_offset} on"
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionStatus:
     topic: str
     topic_id: UUID
     partition: int
     enabled: bool | None
-    """Whether it is archived; None where only the bucket was asked."""
+    """Whether it is archived. None if only the bucket was asked."""
     log_start_offset: int
     local: LocalRange | None
-    """None where only the bucket was asked, or another node leads."""
+    """None if only the bucket was asked, or if another node leads."""
     archived: ArchivedRange | None
-    """None: nothing was ever archived, or the manifest is not loaded yet."""
+    """None if nothing was ever archived, or if the manifest is not loaded yet."""
     backlog_bytes: int | None = None
-    """Sealed and not archived yet."""
+    """The bytes of segments that are sealed and not archived yet."""
     failures: int = 0
     last_failure: str = ""
     held: HeldSegment | None = None
     failing_since_ms: int | None = None
     """None while archiving works."""
     recovered_ms: int | None = None
-    """When it last began to work again; None if it has not failed since this node leads."""
+    """When archiving last began to work again. None if it has not failed since this node became leader."""
     stopped: str = ""
-    """Why nothing of the archive is published, dropped or deleted; empty while it is not stopped."""
+    """Why nothing of the archive is published, dropped or deleted. Empty if the archive is not stopped."""
+    held_by: HoldingTransaction | None = None
+    pending_end_offset: int | None = None
+    """Where the sealed segments end that wait to be archived. None if none waits, or if another node leads."""
 
     @property
     def overlap(self) -> int:
-        """How many offsets are in both tiers."""
+        """Returns the number of offsets that are in both tiers."""
         if self.local is None or self.archived is None:
             return 0
         start = max(self.local.start_offset, self.archived.start_offset)
@@ -110,16 +138,17 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSegment:
-    """A segment with the names of its two objects."""
+    """A segment with the names of its objects."""
 
-    segment: Segment
+    segment: SegmentEntry
     rows_object: str
     index_object: str
+    aside_object: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A partition is about to be verified."""
+    """Verification of a partition begins."""
 
     topic: str
     partition: int
@@ -128,7 +157,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One segment was read whole and compared."""
+    """One segment was read completely and compared."""
 
     bytes: int
 
@@ -156,7 +185,7 @@ class Finding:
 
     @property
     def is_problem(self) -> bool:
-        """An orphan is not: it waits for its collection."""
+        """Returns False for an orphan: it only waits for its collection."""
         return self.kind != "orphan"
 
 
@@ -172,15 +201,15 @@ class Garbage:
 
 @dataclass(slots=True)
 class Collected:
-    """How many objects went, by why."""
+    """How many objects were deleted, by reason."""
 
     removed: int = 0
-    """Let go of by a manifest, past the grace period."""
+    """Removed from a manifest, past the grace period."""
     orphans: int = 0
-    """Named by no manifest, past their age; and superseded manifests, past theirs."""
+    """Objects that no manifest names, past their age; and superseded manifests, past theirs."""
     of_deleted_topics: int = 0
     failed: list[str] = field(default_factory=list)
-    """Partitions and topics whose garbage could not be collected now, and why."""
+    """Partitions and topics whose garbage could not be collected this time, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,14 +227,14 @@ RepairDecision = Literal["recover", "accept-loss", "take-over"]
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What became of an archive that was stopped."""
+    """The result of the repair of a stopped archive."""
 
     topic: str
     partition: int
     end_offset: int
-    """Of what is archived now."""
+    """The end of what is archived now."""
     taken_up: int = 0
-    """Segments that were in the bucket, and that no manifest named any more."""
+    """The number of segments that were in the bucket and that no manifest named any more."""
     lost: tuple[tuple[int, int], ...] = ()
     """Offsets that were given up; ends are exclusive."""
 
@@ -225,7 +254,7 @@ class RestoredTopic:
     name: str
     id: UUID
     restored: bool
-    """False: it exists already and was left alone, or `failure` says why not."""
+    """False if the topic already exists and was left unchanged, or if it could not be restored: see `failure`."""
     config: dict[str, str] = field(default_factory=dict)
     partitions: list[RestoredPartition] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -242,11 +271,16 @@ class PartitionFigures:
     archived_bytes: int
     failures: int
     held: bool
-    """A segment is damaged, or its archived copy is gone."""
+    """Whether a segment is damaged or its archived copy is gone."""
     stopped: bool
-    """Its manifests went back, or another has published."""
+    """Whether the archive is stopped: its manifests went back, or another cluster or data directory has published."""
     last_success_ms: int
-    """0: not since the node started."""
+    """0 if there was none since the node started."""
+    lag_ms: int
+    """For how long the oldest sealed segment has waited to be archived; 0 if none waits."""
+    stored_bytes: int
+    """Rows and indexes that the manifest names."""
+    held_by: HoldingTransaction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +291,65 @@ class PinFigures:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFigures:
-    partitions: list[PartitionFigures]
+    partitions: Sequence[PartitionFigures]
     pins: list[PinFigures]
-    """Of the topics whose partition 0 is led here, as last seen."""
+    """The pins of the topics whose partition 0 this node leads, as last seen."""
     requests: StoreCounters
     cold_hits: int
     cold_misses: int
     cold_memory_bytes: int
+    storage_cost_per_day: float
+    """What the objects named by the manifests cost, in the currency of the prices."""
+    requests_cost: float
+    """What all requests to the bucket have cost since the node started."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What the manifests of all partitions of a topic say together."""
+
+    partitions: int
+    segments: int
+    rows_bytes: int
+    index_bytes: int
+    """With what transactions left besides rows: aborted batches and markers."""
+    log_bytes: int
+    span_ms: int
+    """The time from the oldest archived record to the newest."""
+    retention_ms: int
+    """-1 means for ever."""
+    local_retention_ms: int
+    """-1 means for ever, -2 the same as retention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    what: str
+    amount: float
+    unit: str
+    price: float
+    """The price of one unit."""
+
+    @property
+    def cost(self) -> float:
+        return self.amount * self.price
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    retention_ms: int
+    log_bytes_per_month: float
+    held_log_bytes: float
+    bucket: tuple[Line, ...]
+    local: tuple[Line, ...]
+    """What the topic keeps on local disks besides the archive."""
+    disks: tuple[Line, ...]
+    """The same retention on local disks alone."""
+
+    @property
+    def with_archive(self) -> float:
+        return sum(line.cost for line in (*self.bucket, *self.local))
+
+    @property
+    def without_archive(self) -> float:
+        return sum(line.cost for line in self.disks)

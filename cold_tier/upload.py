@@ -1,8 +1,8 @@
-"""A converted segment into the bucket: rows, then index, then both read back. The first half of the safe order.
+"""Uploads a converted segment: rows, index, batches aside, then reads all back. The first half of the safe order.
 
-Until a manifest names them, the two objects are orphans that no reader follows; a crash anywhere here leaves at most
-that. Who may publish them is another matter: `offloader.partition_archive` for the leader, `cold_tier.proposals` for
-everyone else.
+Until a manifest names them, the objects are orphans that no reader follows. A crash anywhere here leaves at most
+such orphans. Others publish them: `offloader.partition_archive` for the leader, `cold_tier.proposals` for everyone
+else.
 """
 
 from collections.abc import Callable
@@ -12,35 +12,39 @@ from cold_tier.errors import CorruptObject
 from cold_tier.format.index import write_index
 from cold_tier.format.write import WrittenSegment
 from cold_tier.layout import PartitionLayout, SegmentName
-from cold_tier.manifest.model import Segment
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.manifest.model import SegmentEntry
+from cold_tier.objects.bucket import Bucket
 from hot_tier.record.crc import crc32c
 
 READ_BACK_BYTES: Final = 8 << 20
 
 
 async def upload_segment(
-    store: RetryingStore,
+    store: Bucket,
     layout: PartitionLayout,
     name: SegmentName,
     path: str,
     written: WrittenSegment,
     *,
+    aside_path: str = "",
     log_bytes: int,
     archived_ms: int,
     reached: Callable[[str], None] = lambda step: None,
-) -> Segment:
-    """Upload the file `path` and its index under `name` and return the manifest entry, verified.
+) -> SegmentEntry:
+    """Uploads the file `path`, its index, and the batches aside under `name`. Returns the verified manifest entry.
 
-    `reached` is told of each step that is done.
+    `aside_path` is the file of batches aside, if the index names any. `reached` is called after each step.
     """
     index = written.index
-    await store.put_file(layout.rows(name), path, index.rows_bytes)
+    await store.put_file(layout.rows(name), path)
     reached("rows_uploaded")
     data = write_index(index)
     await store.put(layout.index(name), data)
     reached("index_uploaded")
-    segment = Segment(
+    if index.aside is not None:
+        await store.put_file(layout.aside(name), aside_path)
+        reached("aside_uploaded")
+    segment = SegmentEntry(
         name=name,
         end_offset=index.end_offset,
         rows=written.rows,
@@ -53,20 +57,29 @@ async def upload_segment(
         log_bytes=log_bytes,
         archived_ms=archived_ms,
         epochs=index.epochs,
+        master_key=written.master_key,
+        aside=None if index.aside is None else index.aside.entry,
     )
     await verify_segment(store, layout, segment)
     reached("verified")
     return segment
 
 
-async def verify_segment(store: RetryingStore, layout: PartitionLayout, segment: Segment) -> None:
-    """Read both objects whole and compare size and checksum with the manifest entry; CorruptObject names the first."""
-    for key, size, expected in (
-        (layout.rows(segment.name), segment.rows_bytes, segment.rows_crc32c),
-        (layout.index(segment.name), segment.index_bytes, segment.index_crc32c),
-    ):
+async def verify_segment(store: Bucket, layout: PartitionLayout, segment: SegmentEntry) -> None:
+    """Reads all objects of the segment completely and compares size and checksum with the manifest entry.
+
+    Raises CorruptObject for the first object that differs.
+    """
+    checksums = {
+        layout.rows(segment.name): segment.rows_crc32c,
+        layout.index(segment.name): segment.index_crc32c,
+    }
+    if segment.aside is not None:
+        checksums[layout.aside(segment.name)] = segment.aside.crc32c
+    for key, size in segment.objects(layout).items():
+        expected = checksums[key]
         found, checksum = 0, 0
-        # One byte past the end is asked for too: an object that is longer than it should be is not the one.
+        # The range is one byte longer than the object should be, so that a longer object is found.
         while data := await store.get(key, found, min(READ_BACK_BYTES, size + 1 - found)):
             checksum = crc32c(data, checksum)
             found += len(data)

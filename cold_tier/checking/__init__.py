@@ -1,4 +1,4 @@
-"""What a bucket holds against what its manifests say.
+"""Compares what a bucket holds with what its manifests say.
 
 - `verify`: every object of a topic; `segment_check`: one segment, down to its rows
 - `garbage`: objects that nobody needs

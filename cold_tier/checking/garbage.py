@@ -1,10 +1,12 @@
-"""Objects in a bucket that nobody needs: what a manifest let go of, what none ever named, superseded manifests.
+"""Finds objects in a bucket that nobody needs: removed from a manifest, never named by one, or superseded manifests.
 
-Only finds; who deletes has asked first whether it may (`offloader.partition_archive` its manifest, the command line
-its user). Rows of all lives of a topic name lie in one folder, so what any of them names is kept.
+This module only finds objects. The caller deletes them, after it has checked that it may (`offloader.partition_archive`
+checks its manifest, the command line asks its user). The rows of all topics that ever had one name lie in one folder,
+so what any of them names is kept.
 
-No orphan is what may be newer than the manifest: where manifests went back, it is the only copy (`may_be_newer`). And
-where a life of a partition has objects and no manifest at all, nobody can say which rows are its own: all stay.
+An object that may be newer than the manifest is not an orphan: if manifests went back, it is the only copy
+(`may_be_newer`). If one topic id of a partition has objects but no manifest at all, nobody can say which rows belong to
+it, so all orphans stay.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,14 +17,14 @@ from cold_tier.inventory import find_topics
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.bucket import Bucket
 from cold_tier.objects.store import ObjectInfo
 from cold_tier.pins import held
 from cold_tier.reports import Garbage
 
 
 class Ages(Protocol):
-    """How long what is not needed stays (`offloader.settings.OffloadSettings`)."""
+    """How long objects stay that are no longer needed (`offloader.settings.OffloadSettings`)."""
 
     @property
     def delete_grace_ms(self) -> int: ...
@@ -35,19 +37,18 @@ class Ages(Protocol):
 
 
 async def named_keys(manifest: Manifest) -> set[str]:
-    """Every object that the manifest needs, or still lists as removed."""
+    """Returns every object that the manifest needs or lists as removed."""
     snapshot = manifest.snapshot
     layout = snapshot.layout
     named = {gone.key for gone in snapshot.removed}
     named |= {layout.page(page.base_offset, page.uuid) for page in snapshot.pages}
     async for segment in manifest.segments(snapshot.start_offset, snapshot.end_offset):
-        named |= {layout.rows(segment.name), layout.index(segment.name)}
+        named |= segment.objects(layout).keys()
     return named
 
 
-async def named_by_other_topics(store: RetryingStore, mine: PartitionLayout) -> set[str]:
-    """Returns the rows that other topics of this name hold: deleted ones, and those of clusters that share the
-    bucket."""
+async def named_by_other_topics(store: Bucket, mine: PartitionLayout) -> set[str]:
+    """Returns the rows of other topics of this name: deleted ones, and those of clusters that share the bucket."""
     named: set[str] = set()
     for life in await find_topics(store, mine.topic):
         for layout in life.layouts:
@@ -61,17 +62,18 @@ async def named_by_other_topics(store: RetryingStore, mine: PartitionLayout) -> 
     return named
 
 
-async def unnamed_objects(
-    store: RetryingStore, layouts: Iterable[PartitionLayout], named: set[str]
-) -> dict[str, ObjectInfo]:
-    """Rows, indexes, pages and refusals of these lives of one partition that are not among `named`.
+async def unnamed_objects(store: Bucket, layouts: Iterable[PartitionLayout], named: set[str]) -> dict[str, ObjectInfo]:
+    """Returns the objects of segments, pages and refusals below `layouts` that are not in `named`.
 
-    A name that `cold_tier.layout` does not make is somebody else's."""
+    `layouts` are one partition of one topic name, for each of its topic ids. Names that `cold_tier.layout` does not
+    make belong to others and are skipped.
+    """
     found: dict[str, ObjectInfo] = {}
     for layout in layouts:
         for folder, parse in (
             (layout.rows_folder, layout.parse_rows),
             (layout.index_folder, layout.parse_index),
+            (layout.aside_folder, layout.parse_aside),
             (layout.pages_folder, layout.parse_page),
             (layout.proposals_folder, layout.parse_refusal),
         ):
@@ -82,32 +84,31 @@ async def unnamed_objects(
 
 
 def may_be_newer(key: str, snapshot: Snapshot) -> bool:
-    """Whether an object that `snapshot` does not name may be of a manifest that came after it, or is yet to come."""
-    name = snapshot.layout.parse_rows(key) or snapshot.layout.parse_index(key)
+    """Returns whether an object that `snapshot` does not name may belong to a later manifest, published or not."""
+    name = snapshot.layout.parse_segment(key)
     return name is not None and (
         name.base_offset >= snapshot.end_offset or name.leader_epoch > snapshot.version.leader_epoch
     )
 
 
-async def indexed_rows(store: RetryingStore, layout: PartitionLayout) -> set[str]:
-    """Rows that are of this life of a partition, by the names of their indexes."""
+async def indexed_rows(store: Bucket, layout: PartitionLayout) -> set[str]:
+    """Returns the rows of this topic id of a partition, by the names of its indexes."""
     names = [layout.parse_index(info.key) async for info in store.list(layout.index_folder)]
     return {layout.rows(name) for name in names if name is not None}
 
 
-async def superseded_manifests(store: RetryingStore, manifest: Manifest, older_than_ms: int) -> list[ObjectInfo]:
+async def superseded_manifests(store: Bucket, manifest: Manifest, older_than_ms: int) -> list[ObjectInfo]:
     layout = manifest.snapshot.layout
     newest = layout.manifest(manifest.snapshot.version)
     return [info async for info in store.list(layout.manifest_folder, newest) if info.modified_ms <= older_than_ms]
 
 
-async def find_garbage(
-    store: RetryingStore, layouts: Sequence[PartitionLayout], ages: Ages, now_ms: int
-) -> list[Garbage]:
-    """Of all lives of one partition, past grace and age; each manifest is read anew. A pin keeps what was removed.
+async def find_garbage(store: Bucket, layouts: Sequence[PartitionLayout], ages: Ages, now_ms: int) -> list[Garbage]:
+    """Returns what may be deleted of one partition, past grace and age. Reads each manifest anew.
 
-    Whether the manifest is the last one that was published the bucket does not say. So no orphan is what was stored
-    since it was.
+    `layouts` has all topic ids of the topic's name. A pin keeps what was removed. The bucket does not say whether its
+    newest manifest is the one that was published last. So an object that was stored after that manifest is not an
+    orphan.
     """
     named: set[str] = set()
     garbage: list[Garbage] = []

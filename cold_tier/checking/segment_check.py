@@ -1,12 +1,13 @@
-"""One archived segment against its manifest entry and its index: bytes, checksums, rows, offsets, timestamps.
+"""Checks one archived segment against its manifest entry and its index: bytes, checksums, rows, offsets, timestamps.
 
-Reads the whole object once, a row group at a time, so a check needs the memory of one row group. Every finding names
-its object. What is damaged is not looked into any further: rows are counted only where every byte is as it was written.
+It reads the whole object once, a row group at a time, so a check needs the memory of one row group. Every finding names
+its object. Rows are counted only if every byte is as it was written: a damaged object is not examined further.
 
-An offset without a row inside a segment is a number, not a fault: control records, aborted transactions and compacted
-keys are left out of the archive.
+An offset without a row inside a segment is counted, but is not a fault: control records, aborted transactions and
+compacted keys are left out of the archive.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,12 +16,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cold_tier.errors import CorruptObject, ObjectMissing
+from cold_tier.errors import CorruptObject, KeyMissing, ObjectMissing
 from cold_tier.format.index import SegmentIndex, read_index
+from cold_tier.format.open import prove_aside
 from cold_tier.format.read import SegmentReader
 from cold_tier.layout import PartitionLayout
-from cold_tier.manifest.model import NO_TIMESTAMP, Segment
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.manifest.model import NO_TIMESTAMP, SegmentEntry
+from cold_tier.objects.bucket import Bucket
 from cold_tier.objects.store import Buffer
 from cold_tier.reports import Finding, FindingKind
 from hot_tier.record.crc import crc32c
@@ -35,18 +37,18 @@ _MISSING: Final[Fault] = ("missing", "the manifest names this object, but it is 
 @dataclass(frozen=True, slots=True)
 class CheckedSegment:
     layout: PartitionLayout
-    segment: Segment
+    segment: SegmentEntry
     rows: int
     bytes: int
-    """Read and compared."""
+    """The bytes that were read and compared."""
     holes: int
-    """Offsets of its range without a row."""
+    """The number of offsets in its range that have no row."""
     findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What the rows of a segment, or of one row group, turned out to be."""
+    """What a check found in the rows of a segment or of one row group."""
 
     count: int = 0
     duplicates: int = 0
@@ -58,7 +60,7 @@ class Rows:
     max_timestamp_ms: int = NO_TIMESTAMP
 
 
-async def check_segment(store: RetryingStore, layout: PartitionLayout, segment: Segment) -> CheckedSegment:
+async def check_segment(store: Bucket, layout: PartitionLayout, segment: SegmentEntry) -> CheckedSegment:
     rows_key, index_key = layout.rows(segment.name), layout.index(segment.name)
     found = CheckedSegment(layout, segment, 0, 0, 0, ())
     index: SegmentIndex | None = None
@@ -82,6 +84,7 @@ async def check_segment(store: RetryingStore, layout: PartitionLayout, segment: 
         return _noted(found, where, [("damaged", what)])
     if index is None:
         return found
+    found = await _check_aside(store, found, index)
     try:
         return await _check_rows(store, found, index, where)
     except ObjectMissing:
@@ -90,11 +93,28 @@ async def check_segment(store: RetryingStore, layout: PartitionLayout, segment: 
         return _noted(found, where, [("damaged", error.what)])
 
 
-async def _check_rows(store: RetryingStore, found: CheckedSegment, index: SegmentIndex, where: str) -> CheckedSegment:
-    """The object front to back: row groups decoded as they come, everything in one checksum."""
+async def _check_aside(store: Bucket, found: CheckedSegment, index: SegmentIndex) -> CheckedSegment:
+    layout, segment = found.layout, found.segment
+    where = f"{store.url}{layout.aside(segment.name)}"
+    try:
+        await prove_aside(store, layout, segment, index)
+    except ObjectMissing:
+        return _noted(found, where, [_MISSING])
+    except CorruptObject as error:
+        return _noted(found, error.where, [("damaged", error.what)])
+    return replace(found, bytes=found.bytes + segment.aside_bytes)
+
+
+async def _check_rows(store: Bucket, found: CheckedSegment, index: SegmentIndex, where: str) -> CheckedSegment:
+    """Reads the object from front to back. Decodes the row groups on the way and computes one checksum of all bytes."""
     segment = found.segment
     key = found.layout.rows(segment.name)
-    reader = SegmentReader.open(index, where)
+    reader = SegmentReader.open(index, where, store.keys)
+    decode = reader.decode
+    try:
+        await asyncio.to_thread(reader.unlock)
+    except KeyMissing:
+        decode = reader.decode_plain  # Offsets and times can be checked without the key.
     crc = position = 0
     faults: list[Fault] = []
     groups: list[Rows] = []
@@ -103,7 +123,7 @@ async def _check_rows(store: RetryingStore, found: CheckedSegment, index: Segmen
         data = await store.get(key, group.start, group.length)
         crc, position = crc32c(data, crc), group.start + group.length
         try:
-            columns = reader.decode(number, data)
+            columns = decode(number, data)
             groups.append(rows_of(columns.offsets, columns.timestamps, segment))
         except CorruptObject as error:
             faults.append(("damaged", error.what))
@@ -118,16 +138,16 @@ async def _check_rows(store: RetryingStore, found: CheckedSegment, index: Segmen
     return _noted(replace(found, rows=rows.count, holes=holes), where, row_faults(segment, index, groups, rows))
 
 
-async def _crc_of(store: RetryingStore, key: str, start: int, end: int, crc: int) -> int:
+async def _crc_of(store: Bucket, key: str, start: int, end: int, crc: int) -> int:
     while start < end:
         data = await store.get(key, start, min(_CHUNK_BYTES, end - start))
         if not len(data):
-            raise CorruptObject(f"ends at byte {start}, before its end")
+            raise CorruptObject(f"ends too early, at byte {start}")
         crc, start = crc32c(data, crc), start + len(data)
     return crc
 
 
-def rows_of(offsets: Offsets, timestamps_ms: Offsets, segment: Segment) -> Rows:
+def rows_of(offsets: Offsets, timestamps_ms: Offsets, segment: SegmentEntry) -> Rows:
     if not len(offsets):
         return Rows()
     return Rows(
@@ -143,7 +163,7 @@ def rows_of(offsets: Offsets, timestamps_ms: Offsets, segment: Segment) -> Rows:
 
 
 def combined(groups: Sequence[Rows]) -> Rows:
-    """Row groups follow one another: an offset that comes again in a later group is a duplicate as well."""
+    """Row groups follow one another, so an offset that appears again in a later group is a fault too."""
     groups = [group for group in groups if group.count]
     if not groups:
         return Rows()
@@ -159,7 +179,7 @@ def combined(groups: Sequence[Rows]) -> Rows:
     )
 
 
-def row_faults(segment: Segment, index: SegmentIndex, groups: Sequence[Rows], rows: Rows) -> list[Fault]:
+def row_faults(segment: SegmentEntry, index: SegmentIndex, groups: Sequence[Rows], rows: Rows) -> list[Fault]:
     faults: list[Fault] = []
     if rows.count != segment.rows:
         faults.append(("rows", f"has {rows.count} rows, the manifest says {segment.rows}"))
@@ -180,13 +200,13 @@ def row_faults(segment: Segment, index: SegmentIndex, groups: Sequence[Rows], ro
     return faults
 
 
-def _index_faults(data: Buffer, segment: Segment) -> list[Fault]:
+def _index_faults(data: Buffer, segment: SegmentEntry) -> list[Fault]:
     if len(data) != segment.index_bytes or crc32c(data) != segment.index_crc32c:
         return [("damaged", "the index is not the one that the manifest names")]
     return []
 
 
-def _index_range(index: SegmentIndex, segment: Segment) -> list[Fault]:
+def _index_range(index: SegmentIndex, segment: SegmentEntry) -> list[Fault]:
     if (index.base_offset, index.end_offset) == (segment.base_offset, segment.end_offset):
         return []
     said = f"the manifest says [{segment.base_offset}, {segment.end_offset})"

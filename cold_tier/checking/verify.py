@@ -1,12 +1,12 @@
-"""Every object of a bucket against its manifest: what is missing, damaged, in the way, or left over.
+"""Checks every object of a bucket against its manifest: what is missing, damaged, in the way, or left over.
 
-Reads everything that a manifest names, whole. Changes nothing. A broker may go on meanwhile: an object that is gone is
-looked for in the manifest as it is then before it counts as missing, and one that is new before it counts as left
-over.
+It reads completely everything that a manifest names, and changes nothing. A broker may work at the same time. So an
+object that is gone counts as missing only if the manifest still names it then, and an object that is new counts as left
+over only if the manifest does not name it by then.
 
-That manifests went back to an older state shows by what lies beyond them: objects without any manifest, or whole
-segments behind the end of the newest one. A bucket alone cannot show more; what a node's metadata knows of it,
-`offloader.control` compares.
+Manifests that went back to an older state can be recognized by what lies beyond them: objects without any manifest, or
+whole segments after the end of the newest one. A bucket alone cannot show more. `offloader.control` compares it with
+what a node's metadata knows.
 """
 
 import asyncio
@@ -20,13 +20,14 @@ from cold_tier import proposals
 from cold_tier.checking.garbage import indexed_rows, named_keys, unnamed_objects
 from cold_tier.errors import CorruptObject, ObjectMissing
 from cold_tier.format.index import read_index
+from cold_tier.format.open import check_aside
 from cold_tier.format.read import SegmentReader
 from cold_tier.inventory import ArchivedTopic, describe, find_topics, unclaimed_rows
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest import invariants
-from cold_tier.manifest.model import Lost, Segment
+from cold_tier.manifest.model import Lost, SegmentEntry
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.bucket import Bucket
 from cold_tier.reports import Checked, Finding, Planned, VerifyEvent
 from cold_tier.upload import verify_segment
 
@@ -35,11 +36,11 @@ _MOST_RANGES = 5
 
 
 async def verify(
-    store: RetryingStore, topics: Sequence[ArchivedTopic], *, all_topics: bool = False
+    store: Bucket, topics: Sequence[ArchivedTopic], *, all_topics: bool = False
 ) -> AsyncGenerator[VerifyEvent, None]:
-    """Goes through whole topics, all lives of each. A store that does not answer is an error, not a finding.
+    """Verifies whole topics, with all topic ids of each name. A store that does not answer is an error, not a finding.
 
-    With `all_topics`, which says that `topics` are all there are, also rows that are of none of them.
+    `all_topics` says that `topics` are all there are. Then rows that belong to none of them are findings too.
     """
     for folder in await unclaimed_rows(store, topics) if all_topics else []:
         yield Finding("manifest", f"{store.url}{folder}", "rows of a topic that has neither manifest nor description")
@@ -57,23 +58,23 @@ async def verify(
         for partition, layouts in by_partition.items():
             readable = partition not in lost
             for layout in layouts:
-                # Closed at once where nobody listens any more: it has reads under way.
+                # It has reads under way. If the caller stops listening, they are cancelled at once.
                 async with aclosing(_verify_partition(store, layout)) as events:
                     async for event in events:
                         readable &= not (isinstance(event, Finding) and event.kind == "manifest")
                         yield event
             if readable:
-                # Without its manifest, everything would seem left over.
+                # Without its manifest, every object would look left over.
                 for finding in await _orphans(store, layouts):
                     yield finding
 
 
-async def _without_manifest(store: RetryingStore, layout: PartitionLayout) -> str:
+async def _without_manifest(store: Bucket, layout: PartitionLayout) -> str:
     rows, there = await indexed_rows(store, layout), {info.key async for info in store.list(layout.rows_folder)}
     return f"there is no manifest, but there are {len(rows)} indexes, and {len(rows & there)} of them with their rows"
 
 
-async def _check_description(store: RetryingStore, topic: ArchivedTopic) -> list[Finding]:
+async def _check_description(store: Bucket, topic: ArchivedTopic) -> list[Finding]:
     try:
         await describe(store, topic)
     except CorruptObject as error:
@@ -81,7 +82,7 @@ async def _check_description(store: RetryingStore, topic: ArchivedTopic) -> list
     return []
 
 
-async def _verify_partition(store: RetryingStore, layout: PartitionLayout) -> AsyncGenerator[VerifyEvent, None]:
+async def _verify_partition(store: Bucket, layout: PartitionLayout) -> AsyncGenerator[VerifyEvent, None]:
     try:
         snapshot = await load_newest(store, layout)
         if snapshot is None:
@@ -120,8 +121,8 @@ async def _verify_partition(store: RetryingStore, layout: PartitionLayout) -> As
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _is_compacted(store: RetryingStore, layout: PartitionLayout) -> bool:
-    """By key, as far as its description says: then records are missing by right."""
+async def _is_compacted(store: Bucket, layout: PartitionLayout) -> bool:
+    """Returns whether the topic's description says that it is compacted by key. Then records may be missing."""
     for topic in await find_topics(store, layout.topic):
         if topic.id == layout.topic_id:
             try:
@@ -132,15 +133,16 @@ async def _is_compacted(store: RetryingStore, layout: PartitionLayout) -> bool:
 
 
 async def _check_segment(
-    store: RetryingStore, layout: PartitionLayout, segment: Segment, compacted: bool, lost: Sequence[Lost]
+    store: Bucket, layout: PartitionLayout, segment: SegmentEntry, compacted: bool, lost: Sequence[Lost]
 ) -> list[VerifyEvent]:
-    events: list[VerifyEvent] = [Checked(segment.rows_bytes + segment.index_bytes)]
+    events: list[VerifyEvent] = [Checked(sum(segment.objects(layout).values()))]
     where = f"{store.url}{layout.rows(segment.name)}"
     key = layout.index(segment.name)
     try:
         await verify_segment(store, layout, segment)
         index = read_index(await store.get(key), f"{store.url}{key}")
-        reader = await asyncio.to_thread(SegmentReader.open, index, where)
+        reader = await asyncio.to_thread(SegmentReader.open, index, where, store.keys)
+        check_aside(index, segment, where)
         missing = segment.end_offset - segment.base_offset - segment.rows
         given_up = [
             max(0, min(each.end_offset, segment.end_offset) - max(each.start_offset, segment.base_offset))
@@ -159,13 +161,13 @@ async def _check_segment(
     return events
 
 
-async def _missing_rows(store: RetryingStore, layout: PartitionLayout, segment: Segment, reader: SegmentReader) -> str:
-    """Which offsets of an object have none, though nothing says that they may."""
+async def _missing_rows(store: Bucket, layout: PartitionLayout, segment: SegmentEntry, reader: SegmentReader) -> str:
+    """Says which offsets of an object have no rows, although nothing says that they may be missing."""
     ranges: list[tuple[int, int]] = []
     following: int = segment.base_offset
     for number, group in enumerate(reader.index.row_groups):
         data = await store.get(layout.rows(segment.name), group.start, group.length)
-        offsets = (await asyncio.to_thread(reader.decode, number, data)).offsets
+        offsets = (await asyncio.to_thread(reader.decode_plain, number, data)).offsets
         befores = np.concatenate(([following - 1], offsets[:-1]))
         gaps = np.flatnonzero(offsets - befores > 1)
         ranges += [(int(befores[at]) + 1, int(offsets[at]) - 1) for at in gaps]
@@ -178,7 +180,7 @@ async def _missing_rows(store: RetryingStore, layout: PartitionLayout, segment: 
     return f"{missing} offsets have no rows: {shown}{more}; the topic is not compacted, so records may be missing"
 
 
-async def _still_named(store: RetryingStore, layout: PartitionLayout, segment: Segment) -> bool:
+async def _still_named(store: Bucket, layout: PartitionLayout, segment: SegmentEntry) -> bool:
     newest = await load_newest(store, layout)
     if newest is None:
         return False
@@ -186,9 +188,9 @@ async def _still_named(store: RetryingStore, layout: PartitionLayout, segment: S
     return found is not None and found.name == segment.name
 
 
-async def _orphans(store: RetryingStore, layouts: Sequence[PartitionLayout]) -> list[Finding]:
+async def _orphans(store: Bucket, layouts: Sequence[PartitionLayout]) -> list[Finding]:
     found = await unnamed_objects(store, layouts, set())
-    # Read after the listing: what was archived meanwhile is named by now.
+    # The manifests are read after the listing, so that they name what was archived meanwhile.
     beyond: list[Finding] = []
     for layout in layouts:
         newest = await load_newest(store, layout)
@@ -197,8 +199,9 @@ async def _orphans(store: RetryingStore, layouts: Sequence[PartitionLayout]) -> 
             for key in named:
                 found.pop(key, None)
             whole = [name for key in found if (name := layout.parse_index(key)) and layout.rows(name) in found]
-            behind = [name for name in whole if name.base_offset >= newest.end_offset]
-            if len(behind) > 1:  # One may be on its way.
+            # One may be an upload under way. Leaders that died before they published have uploaded the same one.
+            behind = {name.base_offset for name in whole if name.base_offset >= newest.end_offset}
+            if len(behind) > 1:
                 what = f"it ends at offset {newest.end_offset}, and {len(behind)} whole segments lie behind its end"
                 beyond.append(Finding("went-back", f"{store.url}{layout.manifest(newest.version)}", what))
     return beyond + [

@@ -1,1 +1,1 @@
-"""Sealed segment to Parquet plus index, and back."""
+"""Converts a sealed segment to Parquet plus index, and back."""

@@ -1,7 +1,7 @@
 """The columns of an archived segment: those of Spark's Kafka source, plus the leader epoch.
 
-`topic` and `partition` come from the Hive folders. Field ids let Iceberg take the files as they are. docs/formats/
-cold-segment.md is the page for readers.
+`topic` and `partition` come from the Hive folders. Field ids let Iceberg use the files without a copy. Readers of the
+files find the columns in docs/formats/cold-segment.md.
 """
 
 from typing import Final

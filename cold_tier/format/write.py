@@ -1,21 +1,24 @@
-"""A sealed segment's bytes to one Parquet file and its index.
+"""Writes a sealed segment's bytes to one Parquet file and its index.
 
-Whole batches go in, columns come out: no record passes through Python. One row group is what one ranged GET of a cold
-fetch brings, about 16 MiB of records. Control batches hold no records and are left out; the caller hands in only
-offsets below the last stable offset, so every row is committed.
+Whole batches go in, columns come out: no record passes through Python. A cold fetch gets one row group with one ranged
+GET, about 16 MiB of records. The caller passes only committed records; other batches are put aside
+(`cold_tier.format.aside`).
 
-The work is CPU, and runs in the offloader's worker process.
+The work needs CPU and runs in the offloader's worker process.
 """
 
 import mmap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cold_tier.format.encryption import MASTER_KEY, Writing, plain_digest, written_digests
+from cold_tier.format.filter_options import filter_options
 from cold_tier.format.index import RowGroup, SegmentIndex
 from cold_tier.format.schema import FORMAT_VERSION, SCHEMA
 from cold_tier.manifest.model import NO_TIMESTAMP, EpochStart
@@ -24,11 +27,12 @@ from hot_tier.record.columns import RecordColumns
 from hot_tier.record.crc import crc32c
 
 ROW_GROUP_BYTES: Final = 16 << 20
-"""Of records, before compression: 3 to 4 MiB in the bucket for JSON events."""
+"""The size of the records before compression: 3 to 4 MiB in the bucket for JSON events."""
 
 COMPLETE: Final = "complete"
-"""In a file's metadata: "true" where all records of its offsets are proven to be in it. Then an offset without a row
-never held a record, or was compacted away."""
+"""In a file's metadata: "true" if it is proven that all records of its offsets are in it. An offset without a row then
+never held a record, or was compacted away.
+"""
 
 _PAGE_BYTES: Final = 1 << 20
 _MAGIC_BYTES: Final = 4
@@ -42,10 +46,11 @@ class WrittenSegment:
     min_timestamp_ms: int
     max_timestamp_ms: int
     rows_crc32c: int
+    master_key: str = ""
 
 
 class _Rows(NamedTuple):
-    """What the index keeps of a row group once its records are written."""
+    """What the index stores of a row group once its records are written."""
 
     first_offset: int
     min_timestamp_ms: int
@@ -63,38 +68,27 @@ def write_segment(
     described: Mapping[str, str],
     *,
     zstd_level: int,
+    encryption: Writing | None = None,
 ) -> WrittenSegment:
-    """Write `chunks`, each of which becomes a row group, to the file `path`; `described` goes into its metadata.
+    """Writes `chunks` to the file `path`, each as one row group. `described` goes into the file's metadata.
 
-    The file is not synced: it is there to be uploaded, and what is stored then is compared with the checksum.
+    The file is not synced: it is only uploaded, and the stored object is then compared with the checksum.
     """
     groups: list[_Rows] = []
-    with pq.ParquetWriter(
-        path,
-        SCHEMA,
-        compression="zstd",
-        compression_level=zstd_level,
-        use_dictionary=["timestampType", "leaderEpoch", "headers.list.element.key"],  # type: ignore[arg-type]
-        column_encoding={
-            "offset": "DELTA_BINARY_PACKED",
-            "timestamp": "DELTA_BINARY_PACKED",
-            # Lengths apart from bytes: 1 to 2 % smaller than PLAIN, and quicker to read.
-            "key": "DELTA_LENGTH_BYTE_ARRAY",
-            "value": "DELTA_LENGTH_BYTE_ARRAY",
-        },
-        write_statistics=["offset", "timestamp", "timestampType", "key", "leaderEpoch"],
-        write_page_index=True,
-        # For readers that bypass the index; Spark checks it if parquet.page.verify-checksum.enabled is set.
-        write_page_checksum=True,
-        data_page_size=_PAGE_BYTES,
-        sorting_columns=[pq.SortingColumn(0)],
-        store_schema=False,
-    ) as writer:
-        for columns in chunks:
+    digests: list[str] = []
+    rest = iter(chunks)
+    first = next(rest, None)
+    filters = None if first is None or encryption is not None else filter_options(first)
+    with _writer(path, zstd_level, encryption, filters) as writer:
+        for columns in () if first is None else chain((first,), rest):
             if len(columns):
                 writer.write_batch(to_arrow(columns), row_group_size=len(columns))
                 stamps = columns.timestamps
                 groups.append(_Rows(int(columns.offsets[0]), int(stamps.min()), int(stamps.max()), len(columns)))
+                if encryption is not None:
+                    digests.append(plain_digest(columns))
+        if encryption is not None:
+            described = {**described, **encryption.described, **written_digests(digests)}
         writer.add_key_value_metadata(
             {f"tierlog.{name}": value for name, value in {"format": str(FORMAT_VERSION), **described}.items()}
         )
@@ -103,7 +97,7 @@ def write_segment(
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
         memoryview(mapped) as data,
     ):
-        index = _index(data, groups, base_offset, end_offset, epochs, producers)
+        index = _index(data, groups, base_offset, end_offset, epochs, producers, encryption)
         checksum = crc32c(data)
     return WrittenSegment(
         index,
@@ -111,6 +105,35 @@ def write_segment(
         min((group.min_timestamp_ms for group in index.row_groups), default=NO_TIMESTAMP),
         max((group.max_timestamp_ms for group in index.row_groups), default=NO_TIMESTAMP),
         checksum,
+        "" if encryption is None else encryption.described[MASTER_KEY],
+    )
+
+
+def _writer(
+    path: str, zstd_level: int, encryption: Writing | None, filters: Mapping[str, Any] | None
+) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        path,
+        SCHEMA,
+        compression="zstd",
+        compression_level=zstd_level,
+        use_dictionary=["timestampType", "leaderEpoch", "headers.list.element.key"],  # type: ignore[arg-type]
+        column_encoding={
+            "offset": "DELTA_BINARY_PACKED",
+            "timestamp": "DELTA_BINARY_PACKED",
+            # This encoding stores lengths apart from bytes: 1 to 2 % smaller than PLAIN, and faster to read.
+            "key": "DELTA_LENGTH_BYTE_ARRAY",
+            "value": "DELTA_LENGTH_BYTE_ARRAY",
+        },
+        write_statistics=["offset", "timestamp", "timestampType", "key", "leaderEpoch"],
+        write_page_index=True,
+        # For readers that do not use the index. Spark checks it if parquet.page.verify-checksum.enabled is set.
+        write_page_checksum=True,
+        data_page_size=_PAGE_BYTES,
+        sorting_columns=[pq.SortingColumn(0)],
+        store_schema=False,
+        bloom_filter_options=filters,
+        encryption_properties=None if encryption is None else encryption.properties,
     )
 
 
@@ -136,10 +159,13 @@ def _index(
     end_offset: Offset,
     epochs: tuple[EpochStart, ...],
     producers: bytes,
+    encryption: Writing | None,
 ) -> SegmentIndex:
     footer_bytes = int.from_bytes(data[-_FOOTER_TAIL_BYTES:-_MAGIC_BYTES], "little")
     footer = bytes(data[len(data) - _FOOTER_TAIL_BYTES - footer_bytes :])
-    metadata = pq.read_metadata(pa.BufferReader(footer_file(footer)))
+    file = footer_file(footer)
+    # Arrow ends the process if it meets a column's encrypted metadata without the key.
+    metadata = pq.read_metadata(pa.BufferReader(file)) if encryption is None else encryption.read_back(file)
     firsts = [base_offset, *(Offset(rows.first_offset) for rows in groups[1:])]
     ends = [*firsts[1:], end_offset]
     row_groups = []
@@ -155,18 +181,28 @@ def _index(
                 length,
                 rows.rows,
                 crc32c(data[start : start + length]),
+                _filter_checksum(data, metadata.row_group(number)) if encryption is None else 0,
             )
         )
     return SegmentIndex(base_offset, end_offset, len(data), tuple(row_groups), epochs, footer, producers)
 
 
+def _filter_checksum(data: memoryview, group: pq.RowGroupMetaData) -> int:
+    column: Any
+    for column in map(group.column, range(group.num_columns)):
+        if column.path_in_schema == "key" and column.bloom_filter_offset is not None:
+            start = column.bloom_filter_offset
+            return crc32c(data[start : start + column.bloom_filter_length])
+    return 0
+
+
 def footer_file(footer: bytes) -> bytes:
-    """A footer (with its length and magic) as the smallest file that Parquet readers take metadata from."""
+    """Returns the smallest file that gives Parquet readers the metadata in `footer` (with its length and magic)."""
     return b"PAR1" + footer
 
 
 def _span(group: pq.RowGroupMetaData) -> tuple[int, int]:
-    """Where a row group's column chunks lie: they follow one another without a gap."""
+    """Returns where a row group's column chunks lie. They follow one another without a gap."""
     columns = [group.column(number) for number in range(group.num_columns)]
     starts = [column.dictionary_page_offset or column.data_page_offset for column in columns]
     end = max(start + column.total_compressed_size for start, column in zip(starts, columns, strict=True))

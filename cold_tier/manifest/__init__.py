@@ -1,1 +1,1 @@
-"""Which objects hold a partition: immutable, epoch-numbered snapshots."""
+"""Immutable snapshots, numbered by leader epoch, that say which objects hold a partition."""

@@ -7,7 +7,7 @@
     12  4   CRC-32C of the body
     16  …   body: zstd of a JSON document; segments are columns, so that a thousand of them pack and parse well
 
-Integers big-endian. A reader ignores fields it does not know, and refuses a version it does not know.
+Integers are big-endian. A reader ignores fields that it does not know, and refuses a version that it does not know.
 """
 
 import struct
@@ -22,7 +22,7 @@ import zstandard
 
 from cold_tier.errors import CorruptManifest
 from cold_tier.layout import PartitionLayout, SegmentName, Version, parse_stem
-from cold_tier.manifest.model import EpochStart, Lost, Owner, Page, Removed, Segment, Snapshot
+from cold_tier.manifest.model import Aside, EpochStart, Lost, Owner, Page, Removed, SegmentEntry, Snapshot
 from cold_tier.manifest.replacement import Proposal, Replacement
 from cold_tier.objects.store import Buffer
 from hot_tier.ids import LeaderEpoch, Offset, PartitionId
@@ -37,8 +37,11 @@ _PAGE: Final = b"TLMP"
 _PROPOSAL: Final = b"TLPR"
 MAX_BODY_BYTES: Final = 64 << 20
 
-_PLAIN: Final = tuple(f.name for f in fields(Segment) if f.name not in ("name", "epochs"))
+_PLAIN: Final = tuple(f.name for f in fields(SegmentEntry) if f.name not in ("name", "epochs", "master_key", "aside"))
 _PAGE_FIELDS: Final = tuple(f.name for f in fields(Page))
+_PAGE_ASIDE: Final = ("aside_bytes", "aside_max_timestamp_ms")
+"""Fields of a page of which a segment has batches aside. Other pages look as in 0.1.0."""
+_ASIDE_FIELDS: Final = len(fields(Aside))
 _OWNER_FIELDS: Final = tuple(f.name for f in fields(Owner))
 
 
@@ -54,7 +57,7 @@ def write_snapshot(snapshot: Snapshot) -> bytes:
             "nonce": snapshot.nonce,
             "published_ms": snapshot.published_ms,
             "log_start_offset": snapshot.log_start_offset,
-            "pages": [dict(zip(_PAGE_FIELDS, astuple(page), strict=True)) for page in snapshot.pages],
+            "pages": list(map(_page_fields, snapshot.pages)),
             "segments": _columns(snapshot.tail),
             "removed": [[gone.key, gone.removed_ms] for gone in snapshot.removed],
             "owner": None if snapshot.owner is None else dict(zip(_OWNER_FIELDS, astuple(snapshot.owner), strict=True)),
@@ -83,11 +86,11 @@ def read_snapshot(data: Buffer, where: str) -> Snapshot:
     return _open(_SNAPSHOT, data, where, parse)
 
 
-def write_page(segments: Sequence[Segment]) -> bytes:
+def write_page(segments: Sequence[SegmentEntry]) -> bytes:
     return _seal(_PAGE, {"segments": _columns(segments)})
 
 
-def read_page(data: Buffer, where: str) -> tuple[Segment, ...]:
+def read_page(data: Buffer, where: str) -> tuple[SegmentEntry, ...]:
     return _open(_PAGE, data, where, lambda body: _segments(body["segments"]))
 
 
@@ -120,21 +123,25 @@ def read_proposal(data: Buffer, where: str) -> Proposal:
 
     proposal = _open(_PROPOSAL, data, where, parse)
     if not all(each.old and each.new for each in proposal.replacements):
-        raise CorruptManifest("a proposal replaces nothing, or by nothing", where=where)
+        raise CorruptManifest("a replacement in this proposal has no old or no new segments", where=where)
     return proposal
 
 
-def _columns(segments: Sequence[Segment]) -> dict[str, list[Any]]:
+def _columns(segments: Sequence[SegmentEntry]) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {name: [getattr(s, name) for s in segments] for name in _PLAIN}
     columns["base_offset"] = [s.name.base_offset for s in segments]
     columns["leader_epoch"] = [s.name.leader_epoch for s in segments]
     columns["uuid"] = [s.name.uuid for s in segments]
     columns["epochs"] = [[[e.leader_epoch, e.start_offset] for e in s.epochs] for s in segments]
+    if any(s.master_key for s in segments):
+        columns["master_key"] = [s.master_key for s in segments]
+    if any(s.aside for s in segments):
+        columns["aside"] = [None if s.aside is None else astuple(s.aside) for s in segments]
     return columns
 
 
-def _segments(columns: dict[str, list[Any]]) -> tuple[Segment, ...]:
-    """By whole columns: Spark plans among 100,000 segments, and a call for each number would be most of it."""
+def _segments(columns: dict[str, list[Any]]) -> tuple[SegmentEntry, ...]:
+    """Parses whole columns: Spark plans over 100,000 segments, and a call per number would take most of the time."""
     named = (_all(int, columns["base_offset"]), _all(int, columns["leader_epoch"]), _all(str, columns["uuid"]))
     names = list(starmap(SegmentName, zip(*named, strict=True)))
     plain = [_all(int, columns[name]) for name in _PLAIN]
@@ -145,14 +152,24 @@ def _segments(columns: dict[str, list[Any]]) -> tuple[Segment, ...]:
         if key not in known:
             known[key] = tuple(EpochStart(LeaderEpoch(_int(epoch)), Offset(_int(start))) for epoch, start in key)
         epochs.append(known[key])
-    rows: Iterable[tuple[Any, ...]] = zip(names, *plain, epochs, strict=True)
-    return tuple(starmap(Segment, rows))
+    keys = _all(str, columns["master_key"]) if "master_key" in columns else [""] * len(names)
+    aside = list(map(_aside, columns["aside"])) if "aside" in columns else [None] * len(names)
+    rows: Iterable[tuple[Any, ...]] = zip(names, *plain, epochs, keys, aside, strict=True)
+    return tuple(starmap(SegmentEntry, rows))
+
+
+def _aside(values: list[Any] | None) -> Aside | None:
+    if values is None:
+        return None
+    if len(values) < _ASIDE_FIELDS:
+        raise ValueError(f"{values!r} does not describe an object")
+    return Aside(*map(_int, values[:_ASIDE_FIELDS]))
 
 
 def _stem(text: Any) -> SegmentName:
     name = parse_stem(_text(text))
     if name is None:
-        raise ValueError(f"{text!r} names no segment")
+        raise ValueError(f"{text!r} is not the name of a segment")
     return name
 
 
@@ -160,13 +177,19 @@ def _owner(fields: dict[str, Any] | None) -> Owner | None:
     return None if fields is None else Owner(*(_text(fields[name]) for name in _OWNER_FIELDS))
 
 
+def _page_fields(page: Page) -> dict[str, Any]:
+    found = dict(zip(_PAGE_FIELDS, astuple(page), strict=True))
+    return found if page.aside_bytes else {name: value for name, value in found.items() if name not in _PAGE_ASIDE}
+
+
 def _page(fields: dict[str, Any]) -> Page:
-    return Page(_text(fields["uuid"]), *(_int(fields[name]) for name in _PAGE_FIELDS[1:]))  # type: ignore[arg-type]
+    names = [name for name in _PAGE_FIELDS[1:] if name not in _PAGE_ASIDE or name in fields]
+    return Page(_text(fields["uuid"]), *(_int(fields[name]) for name in names))  # type: ignore[arg-type]
 
 
 def _all(kind: type[T], values: list[Any]) -> list[T]:
     if set(map(type, values)) - {kind}:
-        raise TypeError(f"a column holds something else than {kind.__name__}")
+        raise TypeError(f"a column holds a value that is not {kind.__name__}")
     return values
 
 
@@ -200,9 +223,12 @@ def _open(magic: bytes, data: Buffer, where: str, parse: Callable[[dict[str, Any
             hint="restore this object from a copy; `tierlog archive verify` lists everything that is damaged",
         )
     if version != _VERSION:
-        raise CorruptManifest(f"written in version {version}, this is version {_VERSION}", where=where, hint="upgrade")
+        raise CorruptManifest(
+            f"it has format version {version}, this program reads {_VERSION}", where=where, hint="upgrade"
+        )
     try:
-        # A frame that states its size is given as much, whatever is allowed here.
+        # A zstd frame that states its size is decompressed to that size, whatever limit is given here. So check the
+        # size first.
         if zstandard.frame_content_size(packed) > MAX_BODY_BYTES:
             raise ValueError("it is larger than any manifest")
         body = zstandard.ZstdDecompressor().decompress(packed, max_output_size=MAX_BODY_BYTES)

@@ -1,14 +1,14 @@
 """What must be true of a manifest before it is published. Each rule is a predicate over (new, current).
 
 `check` runs before every publish (`cold_tier.manifest.writer`) and in `tierlog archive verify`. A rule that fails stops
-the publish: the objects stay as they are, the partition's backlog grows, and someone is told.
+the publish: the objects stay as they are, the partition's backlog grows, and the error is reported.
 """
 
 from collections.abc import Sequence
 from itertools import pairwise
 
 from cold_tier.errors import ManifestInvalid
-from cold_tier.manifest.model import Part, Snapshot, covering
+from cold_tier.manifest.model import Part, Snapshot, covering, object_keys
 
 
 def check(new: Snapshot, current: Snapshot | None) -> None:
@@ -20,12 +20,12 @@ def check(new: Snapshot, current: Snapshot | None) -> None:
         raise ManifestInvalid(
             "; ".join(problems),
             where=new.layout.manifest(new.version),
-            hint="nothing was published; the partition stays as its last manifest says",
+            hint="nothing was published; the last manifest still counts",
         )
 
 
 def ranges(parts: Sequence[Part]) -> list[str]:
-    """Each range holds an offset, and begins where the one before it ends."""
+    """Each range is not empty and begins where the one before it ends."""
     problems = [f"[{p.base_offset}, {p.end_offset}) is empty" for p in parts if p.base_offset >= p.end_offset]
     for left, right in pairwise(parts):
         if left.end_offset != right.base_offset:
@@ -35,7 +35,7 @@ def ranges(parts: Sequence[Part]) -> list[str]:
 
 
 def seam(new: Snapshot) -> list[str]:
-    """The tail goes on where the pages end; nothing needed lies below the first segment."""
+    """The tail begins where the pages end, and the log start lies within the archived range."""
     problems = []
     if new.pages and new.tail and new.pages[-1].end_offset != new.tail[0].base_offset:
         problems.append(f"pages end at {new.pages[-1].end_offset}, the tail begins at {new.tail[0].base_offset}")
@@ -47,10 +47,10 @@ def seam(new: Snapshot) -> list[str]:
 
 
 def deletion(new: Snapshot) -> list[str]:
-    """Nothing that readers are sent to is listed for deletion."""
+    """No object that readers follow is listed as removed."""
     listed = {gone.key for gone in new.removed}
     layout = new.layout
-    named = [key for segment in new.tail for key in (layout.rows(segment.name), layout.index(segment.name))]
+    named = object_keys(layout, new.tail)
     named += [layout.page(page.base_offset, page.uuid) for page in new.pages]
     return [f"{key} is needed, and listed as removed" for key in named if key in listed]
 
@@ -68,7 +68,7 @@ def order(new: Snapshot, current: Snapshot) -> list[str]:
 
 
 def coverage(new: Snapshot, current: Snapshot) -> list[str]:
-    """History only grows at its end, and only shrinks at its start (`seam`: below the log start)."""
+    """The archived range may grow only at its end and shrink only at its start (`seam`: below the log start)."""
     problems = []
     if new.end_offset < current.end_offset:
         problems.append(f"archived through {new.end_offset}, before it was {current.end_offset}")
@@ -78,27 +78,29 @@ def coverage(new: Snapshot, current: Snapshot) -> list[str]:
 
 
 def removal(new: Snapshot, current: Snapshot) -> list[str]:
-    """What leaves a manifest is listed for deletion: no object is ever lost track of.
+    """An object that leaves a manifest is listed as removed, so that no object is ever forgotten.
 
-    Segments that moved from the tail into a page are still there; those of a dropped page are the writer's to list.
+    Segments that moved from the tail into a page are still named. For a page that is dropped, the writer must list its
+    segments.
     """
     layout = new.layout
     listed = {gone.key for gone in new.removed}
     kept_segments = {segment.name for segment in new.tail}
     kept_pages = {page.uuid for page in new.pages}
-    lost = [
-        layout.rows(segment.name)
+    gone = [
+        segment
         for segment in current.tail
         if segment.name not in kept_segments and covering(new.pages, segment.base_offset) is None
     ]
+    lost = object_keys(layout, gone)
     lost += [layout.page(page.base_offset, page.uuid) for page in current.pages if page.uuid not in kept_pages]
     return [f"{key} disappears without being listed as removed" for key in lost if key not in listed]
 
 
 def loss(new: Snapshot, current: Snapshot) -> list[str]:
-    """What was lost stays said for as long as readers could ask for it."""
+    """The manifest names a lost range for as long as readers can ask for it."""
     return [
-        f"offsets {each.start_offset} to {each.end_offset - 1} are lost, and no longer said to be"
+        f"offsets {each.start_offset} to {each.end_offset - 1} are lost, but the new manifest no longer says so"
         for each in current.lost
         if each.end_offset > new.log_start_offset and each not in new.lost
     ]

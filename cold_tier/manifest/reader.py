@@ -1,7 +1,7 @@
-"""Finding archived segments: the newest snapshot with one LIST, any segment of it in O(log n).
+"""Finds archived segments: the newest snapshot with one LIST, any segment of it in O(log n).
 
-A `Manifest` is one snapshot and the pages of it that were needed so far. Pages are immutable, so one cache of them
-serves all snapshots of a partition; a fetch among 100,000 segments reads one page of 1,000, once.
+A `Manifest` is one snapshot together with those of its pages that were needed so far. Pages are immutable, so one cache
+of them serves all snapshots of a partition. A fetch among 100,000 segments reads one page of 1,000, once.
 """
 
 import asyncio
@@ -11,16 +11,16 @@ from collections.abc import AsyncIterator, Sequence
 from cold_tier.errors import CorruptManifest, ObjectMissing
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.codec import read_page, read_snapshot
-from cold_tier.manifest.model import Page, Part, Segment, Snapshot, covering
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.manifest.model import Page, Part, SegmentEntry, Snapshot, covering
+from cold_tier.objects.bucket import Bucket
 from hot_tier.ids import Offset
 from hot_tier.record.crc import crc32c
 
 _ATTEMPTS = 5
 
 
-async def load_newest(store: RetryingStore, layout: PartitionLayout) -> Snapshot | None:
-    """The snapshot with the highest version, or None where nothing was ever published."""
+async def load_newest(store: Bucket, layout: PartitionLayout) -> Snapshot | None:
+    """Returns the snapshot with the highest version, or None if nothing was ever published."""
     for _ in range(_ATTEMPTS):
         newest = await anext(aiter(store.list(layout.manifest_folder)), None)
         if newest is None:
@@ -28,13 +28,13 @@ async def load_newest(store: RetryingStore, layout: PartitionLayout) -> Snapshot
         try:
             return await load(store, layout, newest.key)
         except ObjectMissing:
-            continue  # Superseded and collected between the LIST and the GET: look again.
+            continue  # It was superseded and collected between the LIST and the GET: look again.
     raise CorruptManifest(
         "the newest manifest is listed but cannot be read", where=f"{store.url}{layout.manifest_folder}"
     )
 
 
-async def load(store: RetryingStore, layout: PartitionLayout, key: str) -> Snapshot:
+async def load(store: Bucket, layout: PartitionLayout, key: str) -> Snapshot:
     where = f"{store.url}{key}"
     snapshot = read_snapshot(await store.get(key), where)
     if snapshot.layout != layout or layout.parse_manifest(key) != snapshot.version:
@@ -43,23 +43,24 @@ async def load(store: RetryingStore, layout: PartitionLayout, key: str) -> Snaps
 
 
 class PageCache:
-    """Pages by uuid, the least recently used go first.
+    """Caches pages by uuid and evicts the least recently used first.
 
-    Who asks for the same page waits for one GET, which goes on when they give up: one who tries again finds it.
+    Callers that need the same page wait for one GET. It continues when they give up, so that a caller that tries again
+    finds the page.
     """
 
-    def __init__(self, store: RetryingStore, capacity: int = 256) -> None:
+    def __init__(self, store: Bucket, capacity: int = 256) -> None:
         self._store = store
         self._capacity = capacity
-        self._pages: OrderedDict[str, tuple[Segment, ...]] = OrderedDict()
-        self._loading: dict[str, asyncio.Task[tuple[Segment, ...]]] = {}
+        self._pages: OrderedDict[str, tuple[SegmentEntry, ...]] = OrderedDict()
+        self._loading: dict[str, asyncio.Task[tuple[SegmentEntry, ...]]] = {}
 
-    def cached(self, page: Page) -> tuple[Segment, ...] | None:
+    def cached(self, page: Page) -> tuple[SegmentEntry, ...] | None:
         if page.uuid in self._pages:
             self._pages.move_to_end(page.uuid)
         return self._pages.get(page.uuid)
 
-    async def get(self, layout: PartitionLayout, page: Page) -> tuple[Segment, ...]:
+    async def get(self, layout: PartitionLayout, page: Page) -> tuple[SegmentEntry, ...]:
         known = self.cached(page)
         if known is not None:
             return known
@@ -69,12 +70,12 @@ class PageCache:
             task.add_done_callback(lambda done: self._loaded(page.uuid, done))
         return await asyncio.shield(task)
 
-    def _loaded(self, uuid: str, task: asyncio.Task[tuple[Segment, ...]]) -> None:
+    def _loaded(self, uuid: str, task: asyncio.Task[tuple[SegmentEntry, ...]]) -> None:
         self._loading.pop(uuid, None)
         if not task.cancelled():
-            task.exception()  # Whoever waits is told; when nobody does, the next one asks again.
+            task.exception()  # The waiting callers get the error. If there are none, the next caller asks again.
 
-    async def _load(self, layout: PartitionLayout, page: Page) -> tuple[Segment, ...]:
+    async def _load(self, layout: PartitionLayout, page: Page) -> tuple[SegmentEntry, ...]:
         key = layout.page(page.base_offset, page.uuid)
         where = f"{self._store.url}{key}"
         try:
@@ -82,7 +83,7 @@ class PageCache:
         except ObjectMissing as error:
             raise CorruptManifest("a page that the manifest names is missing", where=where) from error
         if len(data) != page.size or crc32c(data) != page.crc32c:
-            raise CorruptManifest("a page is not the one that the manifest names", where=where)
+            raise CorruptManifest("this page is not the one that the manifest names", where=where)
         segments = read_page(data, where)
         self._pages[page.uuid] = segments
         if len(self._pages) > self._capacity:
@@ -95,14 +96,14 @@ class Manifest:
         self.snapshot = snapshot
         self._pages = pages
 
-    async def segment_at(self, offset: Offset) -> Segment | None:
-        """The segment whose range holds `offset`; None below the first and at or beyond the end."""
+    async def segment_at(self, offset: Offset) -> SegmentEntry | None:
+        """Returns the segment that holds `offset`, or None if it is below the first segment or not below the end."""
         page = self._page_at(offset)
         segments = self.snapshot.tail if page is None else await self._pages.get(self.snapshot.layout, page)
         return _holding(segments, offset)
 
-    def segment_at_once(self, offset: Offset) -> Segment | None:
-        """The same without waiting: None also where its page is not in memory."""
+    def segment_at_once(self, offset: Offset) -> SegmentEntry | None:
+        """Like `segment_at`, without waiting. Also returns None if the segment's page is not in memory."""
         page = self._page_at(offset)
         return _holding(self.snapshot.tail if page is None else self._pages.cached(page) or (), offset)
 
@@ -111,15 +112,27 @@ class Manifest:
         return None if found is None else self.snapshot.pages[found]
 
     async def segments(
-        self, start: Offset, end: Offset, from_ms: int | None = None, to_ms: int | None = None
-    ) -> AsyncIterator[Segment]:
-        """Segments that touch [start, end) and may hold timestamps in [from_ms, to_ms), in offset order."""
+        self,
+        start: Offset,
+        end: Offset,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        *,
+        committed: bool = True,
+    ) -> AsyncIterator[SegmentEntry]:
+        """Yields the segments that touch [start, end) and may hold timestamps in [from_ms, to_ms), in offset order.
+
+        Without `committed`, timestamps of aborted records from `from_ms` on count too.
+        """
+
+        def newest(part: Part) -> int:
+            return part.max_timestamp_ms if committed else max(part.max_timestamp_ms, part.aside_max_timestamp_ms)
 
         def wanted(part: Part) -> bool:
             return (
                 part.base_offset < end
                 and start < part.end_offset
-                and (from_ms is None or part.max_timestamp_ms >= from_ms)
+                and (from_ms is None or newest(part) >= from_ms)
                 and (to_ms is None or part.min_timestamp_ms < to_ms)
             )
 
@@ -129,8 +142,8 @@ class Manifest:
         for segment in filter(wanted, self.snapshot.tail):
             yield segment
 
-    async def edges(self, start: Offset, end: Offset) -> AsyncIterator[Segment]:
-        """Segments that touch [start, end) in those parts of the manifest that do not lie wholly inside it."""
+    async def edges(self, start: Offset, end: Offset) -> AsyncIterator[SegmentEntry]:
+        """Yields the segments that touch [start, end), of pages and tail segments that are partly outside of it."""
         for part in self.snapshot.parts:
             touches = part.base_offset < end and start < part.end_offset
             if touches and not (start <= part.base_offset and part.end_offset <= end):
@@ -139,6 +152,6 @@ class Manifest:
                     yield segment
 
 
-def _holding(segments: Sequence[Segment], offset: Offset) -> Segment | None:
+def _holding(segments: Sequence[SegmentEntry], offset: Offset) -> SegmentEntry | None:
     found = covering(segments, offset)
     return None if found is None else segments[found]

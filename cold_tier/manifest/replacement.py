@@ -1,13 +1,13 @@
-"""Archived segments exchanged for others that hold the same offsets: what may take whose place.
+"""Replaces archived segments by others that hold the same offsets, and says which replacement is allowed.
 
-A replacement is made by whoever rewrote the segments (`spark.jobs.compact`), judged from the manifest entries alone,
-and carried out by `cold_tier.manifest.writer`. What must be true of it:
+The program that rewrote the segments (`spark.jobs.compact`) makes a replacement. It is judged from the manifest entries
+alone, and `cold_tier.manifest.writer` carries it out. What must be true of it:
 
-- The old segments follow one another in the manifest, as they were when they were read.
-- The new ones cover the same offsets, without a hole, and tell the same leader epochs.
-- They hold as many rows; fewer only where the topic is compacted by key.
+- The old segments follow one another in the manifest and are the ones that were read.
+- The new segments cover the same offsets, without a hole, and have the same leader epochs.
+- They hold the same number of rows, or fewer if the topic is compacted by key. The same is true of batches aside.
 
-Offsets keep their numbers, and nothing moves from one replacement into another.
+Offsets keep their numbers, and no record moves from one replacement to another.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 from cold_tier.layout import PartitionLayout, SegmentName
 from cold_tier.manifest import invariants
-from cold_tier.manifest.model import EpochStart, Segment
+from cold_tier.manifest.model import EpochStart, SegmentEntry
 from hot_tier.ids import Offset
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
     old: tuple[SegmentName, ...]
-    new: tuple[Segment, ...]
+    new: tuple[SegmentEntry, ...]
 
     @property
     def base_offset(self) -> Offset:
@@ -35,15 +35,15 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What someone other than the leader rewrote of a partition, for the leader to publish as a whole or not at all."""
+    """Segments of a partition, rewritten by someone other than the leader. The leader publishes all or none."""
 
     layout: PartitionLayout
     proposed_ms: int
     replacements: tuple[Replacement, ...]
 
 
-def judge(replacement: Replacement, old: Sequence[Segment], *, by_key: bool) -> list[str]:
-    """What speaks against it; `old` are the entries that the manifest has for its range."""
+def judge(replacement: Replacement, old: Sequence[SegmentEntry], *, by_key: bool) -> list[str]:
+    """Returns the reasons against the replacement. `old` are the entries that the manifest has for its range."""
     new = replacement.new
     if tuple(segment.name for segment in old) != replacement.old:
         return [f"the manifest no longer holds [{replacement.base_offset}, {replacement.end_offset}) as it was read"]
@@ -53,11 +53,16 @@ def judge(replacement: Replacement, old: Sequence[Segment], *, by_key: bool) -> 
             f"covers [{new[0].base_offset}, {new[-1].end_offset}), in the place of "
             f"[{old[0].base_offset}, {old[-1].end_offset})"
         )
+    if any(each.master_key for each in old) and not all(each.master_key for each in new):
+        problems.append("not encrypted, in the place of encrypted segments")
     if merge_epochs(new) != merge_epochs(old):
         problems.append("the leader epochs are not the same")
     before, after = sum(segment.rows for segment in old), sum(segment.rows for segment in new)
     if after > before or (after < before and not by_key):
         problems.append(f"{after} rows, in the place of {before}")
+    aside_before, aside_after = _aside_batches(old), _aside_batches(new)
+    if aside_after > aside_before or (aside_after < aside_before and not by_key):
+        problems.append(f"{aside_after} batches aside, in the place of {aside_before}")
     if sum(segment.log_bytes for segment in new) > sum(segment.log_bytes for segment in old):
         problems.append("more bytes of log than before: retention would not be the same")
     if _newest(new) > _newest(old) or (_newest(new) < _newest(old) and not by_key):
@@ -65,12 +70,16 @@ def judge(replacement: Replacement, old: Sequence[Segment], *, by_key: bool) -> 
     return problems
 
 
-def _newest(segments: Sequence[Segment]) -> int:
+def _aside_batches(segments: Sequence[SegmentEntry]) -> int:
+    return sum(segment.aside.batches for segment in segments if segment.aside is not None)
+
+
+def _newest(segments: Sequence[SegmentEntry]) -> int:
     return max(segment.max_timestamp_ms for segment in segments)
 
 
-def merge_epochs(segments: Sequence[Segment]) -> tuple[EpochStart, ...]:
-    """The leader epochs of neighbours, each where it begins."""
+def merge_epochs(segments: Sequence[SegmentEntry]) -> tuple[EpochStart, ...]:
+    """Returns the leader epochs of consecutive segments, each with the offset where it begins."""
     merged: list[EpochStart] = []
     for epoch in (epoch for segment in segments for epoch in segment.epochs):
         if not merged or merged[-1].leader_epoch != epoch.leader_epoch:
@@ -78,11 +87,13 @@ def merge_epochs(segments: Sequence[Segment]) -> tuple[EpochStart, ...]:
     return tuple(merged)
 
 
-def exchange(segments: Sequence[Segment], waiting: dict[SegmentName, Replacement]) -> list[Segment]:
-    """Neighbours in offset order with the new in the place of the old; what was carried out is no longer `waiting`.
+def exchange(segments: Sequence[SegmentEntry], waiting: dict[SegmentName, Replacement]) -> list[SegmentEntry]:
+    """Returns `segments`, which are in offset order, with replacements applied. An applied one is deleted from
+    `waiting`.
 
-    Replacements wait under the first of their old names."""
-    changed: list[Segment] = []
+    The key in `waiting` is the first old name of a replacement.
+    """
+    changed: list[SegmentEntry] = []
     at = 0
     while at < len(segments):
         found = waiting.get(segments[at].name)

@@ -1,15 +1,14 @@
-"""A directory as a bucket (`file:///path`): atomic, and on the disk before a put returns.
+"""A directory as a bucket (`file:///path`). Puts are atomic, and are on the disk before they return.
 
-A put writes a hidden temporary file, syncs it, links or renames it into place, and syncs the folder, so that after a
-power loss an object is there whole or not at all. The temporary files of a process that died are swept on open, past
-an age at which no writer can still be at work.
+A put writes a hidden temporary file, syncs it, links or renames it into place, and syncs the folder. So after a power
+loss an object is there completely or not at all. When the store is opened, it deletes temporary files of processes that
+died: those that are too old for a writer to be still at work.
 """
 
 import asyncio
 import errno
 import os
 import shutil
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from typing import TypeVar
 
 from cold_tier.errors import NoSuchBucket, ObjectMissing, StoreDenied, StoreError, StoreMisconfigured, StoreUnavailable
 from cold_tier.objects.store import Buffer, ObjectInfo
+from hot_tier.clock import wall_ms
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class DirectoryStore:
             raise NoSuchBucket("no such bucket", where=self.url, hint="check the path: it is no directory")
         try:
             os.makedirs(self.root, exist_ok=True)
-            self._sweep(time.time() * 1000 - _ABANDONED_MS)
+            self._sweep(wall_ms() - _ABANDONED_MS)
         except OSError as error:
             raise StoreMisconfigured(
                 f"the bucket directory cannot be used: {error.strerror}",
@@ -137,12 +137,12 @@ class DirectoryStore:
             finally:
                 os.close(fd)
             while True:
-                self._make_folders(os.path.dirname(path))
                 try:
+                    self._make_folders(os.path.dirname(path))
                     into(temporary, path)
                     break
                 except FileNotFoundError:
-                    # A delete removed the folder that had just become empty; make it again.
+                    # A delete removed a folder because it was empty for a moment. Make it again.
                     if not os.path.exists(temporary):
                         raise
         finally:
@@ -169,7 +169,7 @@ class DirectoryStore:
             folder = os.path.dirname(folder)
 
     def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
-        """Depth first in key order: a folder sorts as its name with the slash, as its keys do."""
+        """Walks depth first in key order. A folder sorts by its name with the slash, as its keys do."""
         try:
             entries = list(os.scandir(os.path.join(self.root, folder)))
         except (FileNotFoundError, NotADirectoryError):
@@ -190,7 +190,7 @@ class DirectoryStore:
                 yield ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def _sweep(self, before_ms: float) -> None:
-        """Writers are at work meanwhile: what is gone before it is looked at is theirs."""
+        """Other writers work at the same time: a file that disappears before it is examined was theirs."""
         try:
             for entry in os.scandir(self._temporary):
                 with suppress(FileNotFoundError):

@@ -1,33 +1,29 @@
 """Whether a bucket answers: since when it does not, why, and one line in the log for each change.
 
-Every attempt of a `RetryingStore` is told to its `StoreHealth`, so nothing is asked of the bucket for this. A failure
-that a second attempt mends is not worth a line: one is written when the bucket has failed for a few seconds.
+Every attempt of a `Bucket` is reported to its `StoreHealth`, so this costs no requests. A failure that a second
+attempt mends is not logged: a line is written once the bucket has failed for a few seconds.
 """
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 import structlog
 
 from cold_tier.errors import StoreError, StoreUnavailable
+from hot_tier.clock import wall_ms
 
 _log = structlog.get_logger()
 
 _TELL_AFTER_MS = 3_000
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class StoreHealth:
-    def __init__(self, url: str, clock: Callable[[], int] = _now_ms) -> None:
+    def __init__(self, url: str, clock: Callable[[], int] = wall_ms) -> None:
         self._url = url
         self._clock = clock
         self._told = False
         self.failing_since_ms: int | None = None
-        """None: the last attempt was answered."""
+        """None if the last attempt was answered."""
         self.reason = ""
 
     def failed(self, error: StoreError) -> None:
@@ -48,11 +44,11 @@ class StoreHealth:
 
     @property
     def words(self) -> str:
-        """Since when it fails, and why; empty while it does not."""
+        """Returns since when the bucket fails and why, or an empty text if it works."""
         return "" if self.failing_since_ms is None else f"the bucket fails since {self._time()}: {self.reason}"
 
     def since(self, error: StoreUnavailable) -> StoreUnavailable:
-        """The error of an operation that was given up, with since when none has succeeded."""
+        """Returns the error of an operation that was given up, with the time since which none has succeeded."""
         return type(error)(self.words or error.what, where=error.where, hint=error.hint)
 
     def _time(self) -> str:

@@ -1,11 +1,11 @@
 """An object store in memory, for tests and simulations. It passes the same contract as the real ones."""
 
 import os
-import time
 from collections.abc import AsyncIterator, Sequence
 
 from cold_tier.errors import ObjectMissing
 from cold_tier.objects.store import Buffer, ObjectInfo
+from hot_tier.clock import wall_ms
 
 
 class MemoryStore:
@@ -14,7 +14,7 @@ class MemoryStore:
         self.objects: dict[str, tuple[bytes, int]] = {}
 
     async def put(self, key: str, data: Buffer) -> None:
-        self.objects[key] = (bytes(data), time.time_ns() // 1_000_000)
+        self.objects[key] = (bytes(data), wall_ms())
 
     async def put_if_absent(self, key: str, data: Buffer) -> bool:
         if key in self.objects:

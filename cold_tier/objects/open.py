@@ -1,12 +1,14 @@
-"""From a bucket URL to a store that is ready to use, and a plain word on what it cannot do."""
+"""Opens the store that a bucket URL names, and probes what the store can do."""
 
 import uuid
 from dataclasses import dataclass, field
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from cold_tier.errors import StoreMisconfigured
+from cold_tier.keys.master import MasterKeys
 from cold_tier.layout import PROBES
-from cold_tier.objects.retrying import RetryingStore, RetryPolicy
+from cold_tier.objects.bucket import Bucket, RetryPolicy
 from cold_tier.objects.store import ObjectStore
 from hot_tier.errors import SettingsError
 
@@ -27,18 +29,35 @@ class StoreSettings:
     s3_region: str = field(default="", metadata={"doc": "AWS region; empty: what `AWS_REGION` says, or us-east-1."})
     deadline_ms: int = field(
         default=60_000,
-        metadata={"doc": "An operation on the bucket that has not succeeded by then has failed.", "min": 1},
+        metadata={"doc": "An operation on the bucket fails if it has not succeeded within this time.", "min": 1},
     )
     attempt_ms: int = field(
-        default=15_000, metadata={"doc": "One attempt at it that has not ended by then is made again.", "min": 1}
+        default=15_000,
+        metadata={"doc": "One attempt at an operation is repeated if it has not ended within this time.", "min": 1},
     )
 
     read_deadline_ms: int = field(
         default=5_000,
         metadata={
-            "doc": "A consumer's read from the bucket that has not succeeded by then is answered with an error that "
-            "says why; its client tries again.",
+            "doc": "A consumer's read from the bucket gets an error with the reason if it has not succeeded within "
+            "this time; its client tries again.",
             "min": 1,
+        },
+    )
+    sse: Literal["none", "AES256", "aws:kms"] = field(
+        default="none",
+        metadata={
+            "doc": "Server-side encryption that is asked for with every object: with keys of S3 (`AES256`), of AWS KMS "
+            "(`aws:kms`), or as the bucket does by itself (`none`)."
+        },
+    )
+    sse_kms_key_id: str = field(
+        default="", metadata={"doc": "The key of AWS KMS for `store.sse` = `aws:kms`; empty: the account's key for S3."}
+    )
+    keys_file: str = field(
+        default="",
+        metadata={
+            "doc": "The file with the keys of encrypted topics, mode 0600 (`tierlog keys new`); AWS KMS needs none."
         },
     )
 
@@ -49,6 +68,10 @@ class StoreSettings:
             raise SettingsError(
                 f"store.bucket cannot be {self.bucket!r}", hint="it is file:///absolute/path or s3://bucket/prefix"
             )
+        if self.sse != "none" and url.scheme != "s3":
+            raise SettingsError(f"store.sse is {self.sse}, but the bucket is not in S3", hint="leave it out")
+        if self.sse_kms_key_id and self.sse != "aws:kms":
+            raise SettingsError("store.sse_kms_key_id needs store.sse = aws:kms", hint="set it, or leave the key out")
         endpoint = urlsplit(self.s3_endpoint)
         if self.s3_endpoint and not (endpoint.scheme in ("http", "https") and endpoint.netloc):
             raise SettingsError(
@@ -58,7 +81,7 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a probe found. Without `put_if_absent` a manifest is fenced by its epoch alone."""
+    """What a probe found. Without `put_if_absent` only the epoch fences a manifest."""
 
     ranged_get: bool
     put_if_absent: bool
@@ -79,20 +102,23 @@ class Capabilities:
         )
 
 
-def open_store(settings: StoreSettings, *, create: bool = False) -> RetryingStore:
-    """The store that `settings` name; StoreMisconfigured or StoreDenied if it cannot even be tried.
+def open_store(settings: StoreSettings, *, create: bool = False) -> Bucket:
+    """Returns the store that `settings` name. Raises StoreMisconfigured or StoreDenied if it cannot be used at all.
 
-    With `create` a directory that is not there is made: for a broker. To anyone else its name is mistyped.
+    With `create` a directory that does not exist is made. Only a broker does so; for others the name is probably
+    mistyped.
     """
-    return RetryingStore(
-        _raw_store(settings, create), RetryPolicy(deadline_ms=settings.deadline_ms, attempt_ms=settings.attempt_ms)
+    return Bucket(
+        _raw_store(settings, create),
+        RetryPolicy(deadline_ms=settings.deadline_ms, attempt_ms=settings.attempt_ms),
+        keys=MasterKeys(settings.keys_file, settings.s3_region),
     )
 
 
-async def probe(store: RetryingStore) -> Capabilities:
-    """Try on one small object what safety and speed rest on; leaves nothing behind.
+async def probe(store: Bucket) -> Capabilities:
+    """Tries on one small object the operations that safety and speed depend on. Leaves nothing behind.
 
-    It lists first: SeaweedFS makes a bucket that is not there when something is put into it.
+    It lists first, because SeaweedFS would create a missing bucket on the first put.
     """
     await anext(aiter(store.list(PROBES)), None)
     key = f"{PROBES}{uuid.uuid4()}"
@@ -120,5 +146,7 @@ def _raw_store(settings: StoreSettings, create: bool) -> ObjectStore:
             endpoint=settings.s3_endpoint or None,
             region=settings.s3_region or None,
             timeout_ms=settings.deadline_ms,
+            sse="" if settings.sse == "none" else settings.sse,
+            sse_kms_key_id=settings.sse_kms_key_id,
         )
     raise StoreMisconfigured("no bucket is named", hint="use --bucket file:///absolute/path or s3://bucket/prefix")

@@ -1,9 +1,9 @@
-"""S3 and whatever speaks its protocol (`s3://bucket/prefix`), through obstore.
+"""S3 and every store that speaks its protocol (`s3://bucket/prefix`), through obstore.
 
 Requests are signed, sent and received in obstore's own threads; the event loop only awaits them. Credentials come from
-the usual AWS chain (environment, profile, web identity, container, instance) through boto3. One attempt per call, no
-retries of obstore's own: `cold_tier.objects.retrying` decides those. docs/decisions/object-store-client.md has the
-measurement against aiobotocore.
+the usual AWS chain (environment, profile, web identity, container, instance) through boto3. Each call makes one
+attempt. obstore's own retries are off, because `cold_tier.objects.bucket` retries.
+docs/decisions/object-store-client.md has the measurement against aiobotocore.
 """
 
 import os
@@ -33,6 +33,8 @@ class S3Store:
         endpoint: str | None = None,
         region: str | None = None,
         timeout_ms: int = 30_000,
+        sse: str = "",
+        sse_kms_key_id: str = "",
     ) -> None:
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self.url = f"s3://{bucket}/{self._prefix}"
@@ -42,6 +44,10 @@ class S3Store:
         }
         if endpoint is not None:
             options["endpoint"] = endpoint
+        if sse:
+            options["server_side_encryption"] = sse
+        if sse_kms_key_id:
+            options["sse_kms_key_id"] = sse_kms_key_id
         try:
             self._bucket = Bucket(
                 bucket,
@@ -67,7 +73,7 @@ class S3Store:
             await self._put(key, data, "create")
         except (AlreadyExistsError, PreconditionError) as error:
             if status_of(error) == 409:
-                # ConditionalRequestConflict: another request on this key was under way, and nothing was written.
+                # ConditionalRequestConflict: another request on this key was under way, so nothing was written.
                 raise StoreUnavailable("another write of this object is under way", where=f"{self.url}{key}") from error
             return False
         return True
@@ -81,7 +87,7 @@ class S3Store:
                     self._prefix + key,
                     file,
                     use_multipart=size > _PART_BYTES,
-                    # S3 takes at most 10,000 parts.
+                    # S3 allows at most 10,000 parts.
                     chunk_size=max(_PART_BYTES, size // 9_000),
                     max_concurrency=_PARTS_AT_ONCE,
                 )

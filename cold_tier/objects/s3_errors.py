@@ -1,11 +1,11 @@
-"""What obstore says when S3 fails, as one of our errors that says what to do. Pure: text in, error out.
+"""Turns the text of obstore's S3 errors into our errors, which say what to do. Pure: text in, error out.
 
-obstore tells a missing object and refused credentials apart, but not on a LIST; the rest is in its text. Two places of
-it are trustworthy, because keys and addresses, which hold any digits and words, come before them: what follows the
-status code is the store's own answer, and what follows the last `inner:` is the transport's.
+obstore has its own errors for a missing object and for refused credentials, but not on a LIST. Everything else is only
+in its text. Keys and addresses in the text may hold any digits and words, so only what comes after them is reliable:
+the store's own answer after the status code, and the transport's error after the last `inner:`.
 
-Only what may pass by itself is a `StoreUnavailable`, which is tried again: time-outs, 5xx, throttling, connections that
-fail. Credentials, permissions, buckets, regions and certificates that are wrong stay wrong.
+A failure that may pass by itself is a `StoreUnavailable`, and is tried again: time-outs, 5xx, throttling, connections
+that fail. Wrong credentials, permissions, buckets, regions and certificates stay wrong, so they are not tried again.
 """
 
 import re
@@ -30,7 +30,7 @@ _QUOTED: Final = re.compile(r'(?:message|error): "([^"]*)"')
 _CERTIFICATE: Final = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)")
 
 _TRANSIENT: Final = {"RequestTimeout", "BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch", "OperationAborted"}
-"""4xx in name, and right when sent again."""
+"""The store answers these with a 4xx, but the same request may succeed later."""
 _OTHER_REGION: Final = {"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"}
 _DENIED: Final = {
     "InvalidAccessKeyId": ("the store does not know this access key", "check AWS_ACCESS_KEY_ID, or the AWS profile"),
@@ -40,7 +40,7 @@ _DENIED: Final = {
     ),
     "ExpiredToken": ("the credentials have expired", "renew them (AWS_SESSION_TOKEN, or the AWS profile)"),
     "InvalidToken": ("the session token is not valid", "renew AWS_SESSION_TOKEN, or unset it for permanent keys"),
-    "RequestTimeTooSkewed": ("this machine's clock is wrong, the store says", "set the clock"),
+    "RequestTimeTooSkewed": ("the store says that this machine's clock is wrong", "set the clock"),
 }
 
 
@@ -50,7 +50,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def failure(error: BaseException, where: str, permission: str) -> StoreError:
-    """`permission` is what the request needs, by its name in AWS policies."""
+    """`permission` is the name in AWS policies of the permission that the request needs."""
     shown, _, debug = str(error).partition(_DEBUG)
     answer = _ANSWER.search(shown)
     if answer is None:
@@ -77,7 +77,7 @@ def failure(error: BaseException, where: str, permission: str) -> StoreError:
     if status == 404:
         hint = "check --s3-endpoint: it is the address of an S3 store, without the bucket"
         return StoreMisconfigured("there is no S3 store at this address", where=where, hint=hint)
-    return StoreError(what, where=where, hint="the store takes this request as wrong; check --bucket and --s3-endpoint")
+    return StoreError(what, where=where, hint="the store rejects this request; check --bucket and --s3-endpoint")
 
 
 def _refused(
@@ -106,7 +106,7 @@ def _other_region(region: str, where: str) -> StoreMisconfigured:
 
 
 def _transport(shown: str, debug: str, where: str) -> StoreError:
-    """No answer, or one that is no S3 store's."""
+    """There was no answer, or it did not come from an S3 store."""
     inner = debug.rpartition("inner: ")[2]
     if "BareRedirect" in inner[:20]:
         return _other_region("", where)
@@ -114,13 +114,13 @@ def _transport(shown: str, debug: str, where: str) -> StoreError:
         return StoreMisconfigured(
             f"the store's TLS certificate is not trusted: {found[1]}",
             where=where,
-            hint="use one of a known authority for this host name, or name its authority's file in SSL_CERT_FILE",
+            hint="use a certificate of a known authority for this host name, or set SSL_CERT_FILE to its authority",
         )
     if "InvalidMessage(" in inner:
         return StoreMisconfigured(
             "the store does not speak TLS at this address", where=where, hint="write http:// in --s3-endpoint"
         )
     if "InvalidListResponse" in debug[:100]:
-        return StoreMisconfigured("what answers there is no S3 store", where=where, hint="check --s3-endpoint")
+        return StoreMisconfigured("the server there is no S3 store", where=where, hint="check --s3-endpoint")
     reason = found[1] if (found := _QUOTED.search(inner)) else shown.partition("\n")[0][:300]
     return StoreUnavailable(f"the store does not answer: {reason}", where=where, hint="check the store and the network")

@@ -4,12 +4,12 @@ from uuid import uuid4
 
 from cold_tier.inventory import find_topics
 from cold_tier.layout import ROOT, PartitionLayout, Version, topic_folder
+from cold_tier.objects.bucket import Bucket
 from cold_tier.objects.memory import MemoryStore
-from cold_tier.objects.retrying import RetryingStore
 
 
 async def test_what_is_not_ours_hides_no_topic() -> None:
-    store = RetryingStore(MemoryStore())
+    store = Bucket(MemoryStore())
     layout = PartitionLayout("orders", uuid4(), 3)
     folder = topic_folder("orders", layout.topic_id)
     await store.put(layout.manifest(Version(0, 0)), b"")

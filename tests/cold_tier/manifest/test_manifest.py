@@ -15,11 +15,11 @@ from cold_tier.errors import CorruptManifest, ManifestFenced, ManifestInvalid
 from cold_tier.layout import PartitionLayout, SegmentName, Version
 from cold_tier.manifest import invariants
 from cold_tier.manifest.codec import read_page, read_snapshot, write_page, write_snapshot
-from cold_tier.manifest.model import EpochStart, Segment, Snapshot
+from cold_tier.manifest.model import EpochStart, SegmentEntry, Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.manifest.writer import ManifestWriter
+from cold_tier.objects.bucket import Bucket
 from cold_tier.objects.memory import MemoryStore
-from cold_tier.objects.retrying import RetryingStore
 from cold_tier.objects.store import Buffer
 
 LAYOUT = PartitionLayout("orders", UUID("0b0e9d6c-6a5f-4d9c-9f70-2c8f6f0a1b2c"), 3)
@@ -27,8 +27,8 @@ LAYOUT = PartitionLayout("orders", UUID("0b0e9d6c-6a5f-4d9c-9f70-2c8f6f0a1b2c"),
 FIRST = Version(0, 0)
 
 
-def segment(base: int, end: int, *, epoch: int = 0, min_ms: int = -1, max_ms: int = -1) -> Segment:
-    return Segment(
+def segment(base: int, end: int, *, epoch: int = 0, min_ms: int = -1, max_ms: int = -1) -> SegmentEntry:
+    return SegmentEntry(
         name=SegmentName(base, epoch, uuid.uuid4().hex),
         end_offset=end,
         rows=end - base,
@@ -44,25 +44,25 @@ def segment(base: int, end: int, *, epoch: int = 0, min_ms: int = -1, max_ms: in
     )
 
 
-def run(start: int, end: int, step: int) -> list[Segment]:
+def run(start: int, end: int, step: int) -> list[SegmentEntry]:
     return [segment(base, min(base + step, end)) for base in range(start, end, step)]
 
 
-def snapshot(*tail: Segment, version: Version = FIRST, log_start: int | None = None) -> Snapshot:
+def snapshot(*tail: SegmentEntry, version: Version = FIRST, log_start: int | None = None) -> Snapshot:
     start = log_start if log_start is not None else (tail[0].base_offset if tail else 0)
     return Snapshot(LAYOUT.topic, LAYOUT.topic_id, LAYOUT.partition, version, "nonce", 7, start, (), tail)
 
 
 @pytest.fixture
-def store() -> RetryingStore:
-    return RetryingStore(MemoryStore())
+def store() -> Bucket:
+    return Bucket(MemoryStore())
 
 
-async def take_over(store: RetryingStore, epoch: int, **options: int) -> ManifestWriter:
+async def take_over(store: Bucket, epoch: int, **options: int) -> ManifestWriter:
     return await ManifestWriter.open(store, LAYOUT, epoch, 0, now_ms=100, **options)
 
 
-async def newest(store: RetryingStore) -> Snapshot:
+async def newest(store: Bucket) -> Snapshot:
     found = await load_newest(store, LAYOUT)
     assert found is not None
     return found
@@ -117,7 +117,7 @@ def test_any_bytes_are_a_corrupt_manifest(data: bytes) -> None:
         ([segment(0, 10), segment(10, 10)], "empty"),
     ],
 )
-def test_ranges_that_do_not_line_up_are_refused(tail: list[Segment], said: str) -> None:
+def test_ranges_that_do_not_line_up_are_refused(tail: list[SegmentEntry], said: str) -> None:
     with pytest.raises(ManifestInvalid, match=said):
         invariants.check(snapshot(*tail), None)
 
@@ -138,7 +138,7 @@ def test_history_does_not_shrink_or_go_back() -> None:
         invariants.check(snapshot(*segments[1:], version=later, log_start=0), current)
 
 
-async def test_append_expire_and_take_over(store: RetryingStore) -> None:
+async def test_append_expire_and_take_over(store: Bucket) -> None:
     first = await take_over(store, 0)
     segments = run(0, 100, 10)
     for one in segments:
@@ -157,7 +157,7 @@ async def test_append_expire_and_take_over(store: RetryingStore) -> None:
     assert (await newest(store)).end_offset == 120
 
 
-async def test_a_deposed_leader_changes_nothing_and_learns_of_it(store: RetryingStore) -> None:
+async def test_a_deposed_leader_changes_nothing_and_learns_of_it(store: Bucket) -> None:
     old = await take_over(store, 4)
     await old.append([segment(0, 10)], 101)
     new = await take_over(store, 5)
@@ -172,7 +172,7 @@ async def test_a_deposed_leader_changes_nothing_and_learns_of_it(store: Retrying
         await take_over(store, 4)
 
 
-async def test_two_writers_of_one_epoch_cannot_both_publish(store: RetryingStore) -> None:
+async def test_two_writers_of_one_epoch_cannot_both_publish(store: Bucket) -> None:
     one = await take_over(store, 7)
     other = ManifestWriter(store, LAYOUT, 7, one.current, PageCache(store), 1000)
     await one.append([segment(0, 10)], 101)
@@ -182,7 +182,7 @@ async def test_two_writers_of_one_epoch_cannot_both_publish(store: RetryingStore
 
 
 async def test_a_snapshot_without_an_answer_comes_too_late_once_its_writer_has_looked_again(
-    store: RetryingStore,
+    store: Bucket,
 ) -> None:
     before = await take_over(store, 3)
     on_its_way = ManifestWriter(store, LAYOUT, 3, before.current, PageCache(store), 1000)
@@ -192,7 +192,7 @@ async def test_a_snapshot_without_an_answer_comes_too_late_once_its_writer_has_l
     assert (await newest(store)) == again.current
 
 
-async def test_expiry_inside_a_page_keeps_the_rest(store: RetryingStore) -> None:
+async def test_expiry_inside_a_page_keeps_the_rest(store: Bucket) -> None:
     writer = await take_over(store, 0, page_segments=4)
     segments = run(0, 100, 10)
     for one in segments:
@@ -211,7 +211,7 @@ async def test_expiry_inside_a_page_keeps_the_rest(store: RetryingStore) -> None
     assert [s async for s in Manifest(await newest(store), PageCache(store)).segments(0, 1000)] == segments[5:]
 
 
-async def test_everything_expires_and_the_log_goes_on(store: RetryingStore) -> None:
+async def test_everything_expires_and_the_log_goes_on(store: Bucket) -> None:
     writer = await take_over(store, 0, page_segments=4)
     for one in run(0, 70, 10):
         await writer.append([one], 101)
@@ -225,8 +225,8 @@ async def test_everything_expires_and_the_log_goes_on(store: RetryingStore) -> N
 @given(st.integers(0, 2**32), st.integers(2, 9))
 async def test_a_random_history_finds_every_segment(seed: int, page_segments: int) -> None:
     """Against a plain list: appends, expiry and takeovers in any order; every offset finds its segment."""
-    rng, store = random.Random(seed), RetryingStore(MemoryStore())
-    model: list[Segment] = []
+    rng, store = random.Random(seed), Bucket(MemoryStore())
+    model: list[SegmentEntry] = []
     end = log_start = epoch = 0
     writer = await take_over(store, 0, page_segments=page_segments)
     for now in range(40):
@@ -252,7 +252,7 @@ async def test_a_random_history_finds_every_segment(seed: int, page_segments: in
     assert live.isdisjoint(gone.key for gone in manifest.snapshot.removed)
 
 
-async def test_time_prunes_pages_and_segments(store: RetryingStore) -> None:
+async def test_time_prunes_pages_and_segments(store: Bucket) -> None:
     writer = await take_over(store, 0, page_segments=4)
     segments = [segment(n * 10, n * 10 + 10, min_ms=n * 100, max_ms=n * 100 + 99) for n in range(10)]
     for one in segments:
@@ -264,7 +264,7 @@ async def test_time_prunes_pages_and_segments(store: RetryingStore) -> None:
     assert [s async for s in manifest.segments(0, 1000, from_ms=150, to_ms=300)] == segments[1:3]
 
 
-async def test_a_plan_among_100_000_segments_costs_what_it_costs_among_100(store: RetryingStore) -> None:
+async def test_a_plan_among_100_000_segments_costs_what_it_costs_among_100(store: Bucket) -> None:
     """Counted in requests, not in seconds: one LIST, one snapshot, one page; and small ones."""
     writer = await take_over(store, 0)
     for first in range(0, 100_000, 1000):
@@ -277,7 +277,7 @@ async def test_a_plan_among_100_000_segments_costs_what_it_costs_among_100(store
     assert store.counters.bytes_in - before.bytes_in < 200_000
 
 
-async def test_who_reads_more_pages_than_are_kept_finds_every_segment(store: RetryingStore) -> None:
+async def test_who_reads_more_pages_than_are_kept_finds_every_segment(store: Bucket) -> None:
     writer = await take_over(store, 0, page_segments=4)
     for one in run(0, 100, 10):
         await writer.append([one], 101)
@@ -286,7 +286,7 @@ async def test_who_reads_more_pages_than_are_kept_finds_every_segment(store: Ret
     assert [each and each.base_offset for each in found] == [0, 40, 90]
 
 
-async def test_damage_is_told_from_absence(store: RetryingStore) -> None:
+async def test_damage_is_told_from_absence(store: Bucket) -> None:
     assert await load_newest(store, LAYOUT) is None
     writer = await take_over(store, 0, page_segments=2)
     for one in run(0, 40, 10):
@@ -318,7 +318,7 @@ class Interrupted(MemoryStore):
 async def test_what_a_deposed_leader_publishes_at_the_last_moment_is_taken_over(archived_before: bool) -> None:
     """It may drop local segments for it before it learns of its successor."""
     inner = Interrupted()
-    store = RetryingStore(inner)
+    store = Bucket(inner)
     deposed = await take_over(store, 1)
     if archived_before:
         await deposed.append(run(0, 20, 10), now_ms=1)

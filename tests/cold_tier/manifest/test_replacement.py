@@ -10,34 +10,34 @@ from hypothesis import strategies as st
 from cold_tier.errors import CorruptManifest, ManifestInvalid, ReplacementRefused
 from cold_tier.manifest import invariants
 from cold_tier.manifest.codec import read_proposal, write_proposal
-from cold_tier.manifest.model import EpochStart, Removed, Segment, epoch_at
+from cold_tier.manifest.model import EpochStart, Removed, SegmentEntry, epoch_at
 from cold_tier.manifest.reader import Manifest, PageCache
 from cold_tier.manifest.replacement import Proposal, Replacement, judge, merge_epochs
+from cold_tier.objects.bucket import Bucket
 from cold_tier.objects.memory import MemoryStore
-from cold_tier.objects.retrying import RetryingStore
 from hot_tier.ids import NO_EPOCH
 from tests.cold_tier.manifest.test_manifest import LAYOUT, newest, run, segment, snapshot, take_over
 
 
 @pytest.fixture
-def store() -> RetryingStore:
-    return RetryingStore(MemoryStore())
+def store() -> Bucket:
+    return Bucket(MemoryStore())
 
 
-def merged(old: list[Segment]) -> Replacement:
+def merged(old: list[SegmentEntry]) -> Replacement:
     new = dataclasses.replace(
         segment(old[0].base_offset, old[-1].end_offset), epochs=merge_epochs(old), log_bytes=4000 * len(old)
     )
     return Replacement(tuple(each.name for each in old), (new,))
 
 
-async def held(store: RetryingStore) -> list[Segment]:
+async def held(store: Bucket) -> list[SegmentEntry]:
     current = await newest(store)
     manifest = Manifest(current, PageCache(store))
     return [each async for each in manifest.segments(current.start_offset, current.end_offset)]
 
 
-async def test_old_objects_are_listed_and_live_on(store: RetryingStore) -> None:
+async def test_old_objects_are_listed_and_live_on(store: Bucket) -> None:
     writer = await take_over(store, 0)
     segments = run(0, 50, 10)
     await writer.append(segments, 1)
@@ -50,11 +50,11 @@ async def test_old_objects_are_listed_and_live_on(store: RetryingStore) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_anywhere_in_pages_and_tail(store: RetryingStore, seed: int) -> None:
+async def test_anywhere_in_pages_and_tail(store: Bucket, seed: int) -> None:
     """Against a plain list: any runs at once, across pages, and further appends and replacements after them."""
     chance = random.Random(seed)
     writer = await take_over(store, 0, page_segments=4)
-    expected: list[Segment] = []
+    expected: list[SegmentEntry] = []
     for _ in range(6):
         for _ in range(chance.randrange(1, 9)):
             end = expected[-1].end_offset if expected else 0
@@ -82,7 +82,7 @@ async def test_anywhere_in_pages_and_tail(store: RetryingStore, seed: int) -> No
         assert gone <= {each.key for each in current.removed}
 
 
-async def test_pages_that_shrink_are_joined(store: RetryingStore) -> None:
+async def test_pages_that_shrink_are_joined(store: Bucket) -> None:
     writer = await take_over(store, 0, page_segments=10)
     segments = run(0, 1000, 10)
     for each in segments:
@@ -92,7 +92,7 @@ async def test_pages_that_shrink_are_joined(store: RetryingStore) -> None:
     assert [page.segments for page in current.pages] == [5, *[10] * 5]
 
 
-async def test_what_is_no_longer_there_is_not_replaced(store: RetryingStore) -> None:
+async def test_what_is_no_longer_there_is_not_replaced(store: Bucket) -> None:
     writer = await take_over(store, 0)
     segments = run(0, 50, 10)
     await writer.append(segments, 1)
@@ -104,7 +104,7 @@ async def test_what_is_no_longer_there_is_not_replaced(store: RetryingStore) -> 
     assert await newest(store) == before
 
 
-async def test_a_hole_is_never_published(store: RetryingStore) -> None:
+async def test_a_hole_is_never_published(store: Bucket) -> None:
     writer = await take_over(store, 0)
     segments = run(0, 50, 10)
     await writer.append(segments, 1)
@@ -148,7 +148,7 @@ def test_fewer_rows_only_where_keys_are_compacted() -> None:
 
 
 def test_epochs_of_neighbours_are_joined() -> None:
-    def of(base: int, *epochs: tuple[int, int]) -> Segment:
+    def of(base: int, *epochs: tuple[int, int]) -> SegmentEntry:
         return dataclasses.replace(segment(base, base + 10), epochs=tuple(EpochStart(*each) for each in epochs))
 
     found = merge_epochs([of(0, (1, 0)), of(10, (1, 0), (2, 15)), of(20, (2, 15)), of(30, (5, 30))])
@@ -187,5 +187,5 @@ def test_any_bytes_are_no_proposal(data: bytes) -> None:
 
 
 def test_a_proposal_of_nothing_is_refused() -> None:
-    with pytest.raises(CorruptManifest, match="nothing"):
+    with pytest.raises(CorruptManifest, match="no old or no new segments"):
         read_proposal(write_proposal(Proposal(LAYOUT, 1, (Replacement((), (segment(0, 1),)),))), "here")

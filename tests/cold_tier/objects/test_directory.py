@@ -41,3 +41,19 @@ async def test_a_second_opening_does_not_disturb_a_writer(tmp_path: Path) -> Non
         await asyncio.sleep(0)
     await writing
     assert len([info async for info in store.list("f/")]) == 200
+
+
+async def test_a_folder_that_a_delete_takes_away_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another broker deletes the last object of the parent folder between two steps of a put."""
+    store = DirectoryStore(str(tmp_path), create=True)
+    make, gone = os.mkdir, []
+
+    def removed_once(path: str, mode: int = 0o777) -> None:
+        if path.endswith("/probe") and not gone:
+            gone.append(path)
+            os.rmdir(os.path.dirname(path))
+        make(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", removed_once)
+    await store.put("_tierlog/probe/one", b"data")
+    assert gone and (tmp_path / "_tierlog/probe/one").read_bytes() == b"data"

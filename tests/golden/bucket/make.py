@@ -16,14 +16,17 @@ import orjson
 import zstandard
 
 from cold_tier.descriptions import TopicDescription, write_description
+from cold_tier.format.aside import AsideIndex, AsideWriter, read_aside
 from cold_tier.format.index import SegmentIndex, read_index, write_index
 from cold_tier.format.write import write_segment
+from cold_tier.keys.master import MasterKeys
 from cold_tier.layout import PartitionLayout, SegmentName, Version
 from cold_tier.manifest.codec import write_page, write_proposal, write_snapshot
-from cold_tier.manifest.model import EpochStart, Lost, Owner, Removed, Segment, Snapshot, summarize
+from cold_tier.manifest.model import Aside, EpochStart, Lost, Owner, Removed, SegmentEntry, Snapshot, summarize
 from cold_tier.manifest.replacement import Proposal, Replacement
-from hot_tier.record.batch import assign
+from hot_tier.record.batch import assign, read_header
 from hot_tier.record.columns import NewRecord, encode_records, iter_columns
+from hot_tier.record.control import Marker, MarkerKind, encode_marker
 from hot_tier.record.crc import crc32c
 
 HERE = Path(__file__).parent
@@ -39,10 +42,12 @@ RECORDS = (
 """Of the golden segment, each in a batch and a row group of its own, from offset 40 on."""
 
 
-def segment(base: int, end: int) -> Segment:
+def segment(base: int, end: int) -> SegmentEntry:
     name = SegmentName(base, 3, f"{base:032x}")
     epochs = (EpochStart(2, max(0, base - 5)), EpochStart(3, base + 1))
-    return Segment(name, end, end - base, 1000 + base, 1000 + end, 4000, 17, 300, 19, 9000, 1_700_000_000_000, epochs)
+    return SegmentEntry(
+        name, end, end - base, 1000 + base, 1000 + end, 4000, 17, 300, 19, 9000, 1_700_000_000_000, epochs
+    )
 
 
 def plain() -> tuple[Snapshot, bytes]:
@@ -90,9 +95,45 @@ def archived() -> tuple[bytes, bytes]:
         return Path(file.name).read_bytes(), write_index(written.index)
 
 
+def with_aside() -> tuple[Snapshot, bytes]:
+    """The same with what transactions left: a segment in a page and one in the tail have batches aside."""
+    paged = (dataclasses.replace(segment(0, 10), aside=Aside(500, 23, 3, 1005)), segment(10, 20))
+    page = write_page(paged)
+    marked = dataclasses.replace(segment(30, 45), aside=Aside(200, 29, 1, -1))
+    pages = (summarize(paged, "cd" * 16, len(page), crc32c(page)),)
+    return dataclasses.replace(owned(), pages=pages, tail=(segment(20, 30), marked)), page
+
+
+def set_aside(folder: str, keys: MasterKeys | None = None, master_key: str = "") -> tuple[bytes, AsideIndex]:
+    """An aborted batch of two records at offset 41 and its marker at 44, of a segment from 40 to 50."""
+    batch = encode_records(RECORDS[:2], producer_id=7, producer_epoch=1, base_sequence=0, transactional=True)
+    assign(batch, 41, 3)
+    marker = encode_marker(7, 2, Marker(MarkerKind.ABORT, 5), 1_700_000_000_009)
+    assign(marker, 44, 3)
+    writer = AsideWriter(f"{folder}/aside", 40, 50, LAYOUT.aside(segment(40, 50).name), keys, master_key)
+    for each in (batch, marker):
+        writer.add(each, read_header(each))
+    written = writer.finish()
+    assert written is not None
+    return Path(writer.path).read_bytes(), written
+
+
+def plain_aside() -> tuple[bytes, bytes]:
+    """The object, and the index of a segment without rows that names it."""
+    with tempfile.TemporaryDirectory() as folder:
+        data, written = set_aside(folder)
+        made = write_segment(f"{folder}/rows", iter(()), 40, 50, (EpochStart(3, 40),), b"producers", {}, zstd_level=3)
+        return data, write_index(dataclasses.replace(made.index, aside=written))
+
+
 def good() -> dict[str, bytes]:
     rows, index = archived()
+    aside, its_index = plain_aside()
     return {
+        "with-aside.manifest": write_snapshot(with_aside()[0]),
+        "with-aside.page": with_aside()[1],
+        "aborted.aside": aside,
+        "aborted.index": its_index,
         "with-owner.manifest": write_snapshot(owned()),
         "closed.page": plain()[1],
         "merge.proposal": write_proposal(proposal()),
@@ -183,6 +224,57 @@ def damaged() -> dict[str, bytes]:
         "rows.more-rows.index": reindexed(row_groups=(dataclasses.replace(groups[0], rows=2), *groups[1:])),
         "rows.torn.parquet": rows[: groups[0].start + groups[0].length - 1],
         "rows.flipped-bit.parquet": flipped(rows, groups[0].start + 5),
+        "with-aside.aside-is-text.manifest": resealed(
+            stored("with-aside.manifest"),
+            lambda body: {**body, "segments": {**body["segments"], "aside": ["none", "none"]}},
+        ),
+        "with-aside.too-few-numbers.page": resealed(
+            stored("with-aside.page"),
+            lambda body: {"segments": {**body["segments"], "aside": [[500, 23], None]}},
+        ),
+        **asides(),
+    }
+
+
+def asides() -> dict[str, bytes]:
+    """The golden object with batches aside and its index, damaged."""
+    aside, index = stored("aborted.aside"), stored("aborted.index")
+    size = int.from_bytes(aside[-8:-4], "big")
+    start = len(aside) - 8 - size
+    entry = start + 28  # The first portion in the directory; there is no key before it.
+
+    def changed(at: int, number: int, width: int = 8) -> bytes:
+        return again(aside[:at] + number.to_bytes(width, "big") + aside[at + width :])
+
+    def again(data: bytes) -> bytes:
+        return data[:-4] + struct.pack(">I", crc32c(data[:-4]))
+
+    def of_index(**changes: Any) -> bytes:
+        found = read_index(index, "golden")
+        assert found.aside is not None
+        return write_index(dataclasses.replace(found, aside=dataclasses.replace(found.aside, **changes)))
+
+    directory = read_aside(aside, "golden").directory
+    beyond = dataclasses.replace(directory, base_offset=39)
+    return {
+        "aborted.torn.aside": aside[:-1],
+        "aborted.shorter-than-its-head.aside": aside[:7],
+        "aborted.flipped-bit.aside": flipped(aside, 100),
+        "aborted.flipped-bit-under-a-new-checksum.aside": again(flipped(aside, 100)),
+        "aborted.version-2.aside": changed(4, 2, 2),
+        "aborted.magic-of-an-index.aside": again(b"TLIX" + aside[4:]),
+        "aborted.directory-longer-than-the-object.aside": changed(len(aside) - 8, len(aside), 4),
+        "aborted.no-portion.aside": changed(start + 20, 0, 4),
+        "aborted.more-portions-than-bytes.aside": changed(start + 20, 2**32 - 1, 4),
+        "aborted.other-count.aside": changed(start + 16, 3, 4),
+        "aborted.begins-below-its-segment.aside": changed(entry, 39),
+        "aborted.ends-behind-its-segment.aside": changed(entry + 8, 51),
+        "aborted.portion-elsewhere.aside": changed(entry + 24, 9),
+        "aborted.portion-of-an-exabyte.aside": changed(entry + 32, 2**60),
+        "aborted.other-offsets.aside": changed(entry + 8, 46),
+        "aborted.directory-of-another-segment.index": of_index(directory=beyond),
+        "aborted.without-its-directory.index": again(index[:48] + bytes(4) + index[52 : -4 - size] + index[-4:]),
+        "aborted.directory-cut.index": again(index[:-5] + index[-4:]),
     }
 
 

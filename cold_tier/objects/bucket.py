@@ -1,23 +1,25 @@
-"""Deadlines, retries and resumption around any object store.
+"""Deadlines, retries and resumption around any object store. A bucket is an object store too: they can be stacked.
 
 Every operation ends within its deadline: with an answer, or with the last error. Only `StoreUnavailable` is tried
-again. What makes each operation safe to repeat:
-- `put`, `put_file`, `delete`: the same bytes under the same key, or nothing.
-- `get`: objects never change, so a body that was cut goes on from the byte where it stopped.
-- `put_if_absent`: an attempt whose answer was lost may have created the object, and the next one then finds it
-  there. The stored bytes are compared with ours; who uses it puts a nonce into them (`cold_tier.manifest` does).
+again. Why each operation is safe to repeat:
+- `put`, `put_file`, `delete`: a repetition writes the same bytes under the same key, or deletes nothing more.
+- `get`: objects never change, so a body that was cut continues from the byte where it stopped.
+- `put_if_absent`: an attempt whose answer was lost may have created the object, and the next attempt then finds it. The
+  stored bytes are compared with ours. The caller must put a nonce into them (`cold_tier.manifest` does).
 """
 
 import asyncio
+import os
 import random
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 from cold_tier.errors import ObjectMissing, StoreError, StoreThrottled, StoreUnavailable
+from cold_tier.keys.master import MasterKeys
 from cold_tier.objects.health import StoreHealth
 from cold_tier.objects.store import Buffer, ObjectInfo, ObjectStore
+from hot_tier.clock import steady_s
 
 T = TypeVar("T")
 
@@ -30,20 +32,20 @@ class RetryPolicy:
     deadline_ms: int = 60_000
     attempt_ms: int = 15_000
     backoff_ms: int = 50
-    """The first pause between attempts; doubles each time."""
+    """The first pause between attempts. It doubles each time."""
     backoff_max_ms: int = 5_000
     slowest_bytes_per_second: int = 1 << 20
-    """Both time limits grow with the size of an upload or a range at this rate."""
+    """Both time limits grow at this rate with the size of an upload or a range."""
 
     def within(self, deadline_ms: int) -> "RetryPolicy":
-        """The same in less time, with time for a second attempt."""
+        """Returns the same policy with a shorter deadline that leaves time for a second attempt."""
         deadline_ms = min(deadline_ms, self.deadline_ms)
         return replace(self, deadline_ms=deadline_ms, attempt_ms=min(self.attempt_ms, max(1, deadline_ms // 2)))
 
 
 @dataclass(slots=True)
 class StoreCounters:
-    """Plain counts of attempts, read by the metrics: what a bill is made of."""
+    """Counts of attempts, shown in the metrics. A store bills by them."""
 
     puts: int = 0
     gets: int = 0
@@ -58,26 +60,31 @@ class StoreCounters:
         return StoreCounters(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
-class RetryingStore:
+class Bucket:
     def __init__(
         self,
         store: ObjectStore,
         policy: RetryPolicy | None = None,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        keys: MasterKeys | None = None,
+        clock: Callable[[], float] = steady_s,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.url = store.url
         self.counters = StoreCounters()
         self.health = StoreHealth(store.url)
+        self.keys = keys or MasterKeys()
+        """What opens the encrypted objects in it."""
         self._store = store
         self._policy = policy or RetryPolicy()
         self._clock = clock
         self._pause = pause
 
-    def within(self, deadline_ms: int) -> "RetryingStore":
-        """The same store for those who wait for an answer: it gives up sooner."""
-        hurried = RetryingStore(self._store, self._policy.within(deadline_ms), clock=self._clock, pause=self._pause)
+    def within(self, deadline_ms: int) -> "Bucket":
+        """Returns the same store with a shorter deadline, for callers that have a client waiting."""
+        hurried = Bucket(
+            self._store, self._policy.within(deadline_ms), keys=self.keys, clock=self._clock, pause=self._pause
+        )
         hurried.counters, hurried.health = self.counters, self.health
         return hurried
 
@@ -103,7 +110,9 @@ class RetryingStore:
         self.counters.bytes_out += len(data)
         return created
 
-    async def put_file(self, key: str, path: str, size: int) -> None:
+    async def put_file(self, key: str, path: str) -> None:
+        size = os.path.getsize(path)
+
         async def attempt() -> None:
             self.counters.puts += 1
             await self._store.put_file(key, path)
@@ -112,7 +121,7 @@ class RetryingStore:
         self.counters.bytes_out += size
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
-        """The bytes from `start`: exactly `length` of them, unless the object ends before."""
+        """Returns the bytes from `start`: exactly `length` of them, unless the object ends earlier."""
         parts: list[Buffer] = []
         received = 0
 
@@ -128,6 +137,10 @@ class RetryingStore:
         self.counters.bytes_in += received
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    async def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[Buffer]:
+        """As `get`, in one part."""
+        yield await self.get(key, start, length)
+
     async def head(self, key: str) -> ObjectInfo | None:
         async def attempt() -> ObjectInfo | None:
             self.counters.heads += 1
@@ -136,7 +149,7 @@ class RetryingStore:
         return await self._repeat(attempt, key, 0)
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """A listing that breaks off is begun again and goes on with what it had not given yet."""
+        """Yields every object once. A listing that fails is started again and skips what it has already given."""
         given: set[str] = set()
         listing: AsyncIterator[ObjectInfo] | None = None
 
@@ -170,7 +183,7 @@ class RetryingStore:
         return await self._repeat(attempt, prefix, 0)
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """As many at a time as S3 takes in a request, each with a deadline of its own."""
+        """Deletes in groups as large as one S3 request takes. Each group has its own deadline."""
         for first in range(0, len(keys), _DELETE_AT_ONCE):
             some = keys[first : first + _DELETE_AT_ONCE]
 

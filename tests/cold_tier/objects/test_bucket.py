@@ -3,13 +3,14 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from cold_tier.errors import ObjectMissing, StoreDenied, StoreThrottled, StoreUnavailable
+from cold_tier.objects.bucket import Bucket, RetryPolicy
 from cold_tier.objects.memory import MemoryStore
-from cold_tier.objects.retrying import RetryingStore, RetryPolicy
-from cold_tier.objects.store import Buffer, ObjectInfo
+from cold_tier.objects.store import Buffer, ObjectInfo, ObjectStore
 
 DOWN = StoreUnavailable("500")
 
@@ -80,9 +81,9 @@ class Clock:
         self.now += seconds
 
 
-def retrying(store: Scripted, clock: Clock | None = None, **policy: int) -> RetryingStore:
+def retrying(store: ObjectStore, clock: Clock | None = None, **policy: int) -> Bucket:
     clock = clock or Clock()
-    return RetryingStore(store, RetryPolicy(**policy), clock=lambda: clock.now, pause=clock.pause)
+    return Bucket(store, RetryPolicy(**policy), clock=lambda: clock.now, pause=clock.pause)
 
 
 async def test_an_unavailable_store_is_tried_again_until_it_answers() -> None:
@@ -167,7 +168,7 @@ async def test_however_much_is_deleted_each_part_has_its_own_time() -> None:
     store = Slow()
     keys = [str(n) for n in range(20_000)]
     store.objects = dict.fromkeys(keys, (b"", 0))
-    await RetryingStore(store, RetryPolicy(attempt_ms=400, deadline_ms=1500)).delete(keys)
+    await Bucket(store, RetryPolicy(attempt_ms=400, deadline_ms=1500)).delete(keys)
     assert not store.objects
 
 
@@ -175,3 +176,23 @@ async def test_a_large_upload_is_given_more_time() -> None:
     store, clock = Scripted(*[DOWN] * 40), Clock()
     await retrying(store, clock, deadline_ms=1_000, slowest_bytes_per_second=1000).put("k", b"x" * 200_000)
     assert clock.now > 1
+
+
+async def test_a_bucket_is_an_object_store_that_another_can_be_put_around(tmp_path: Path) -> None:
+    """The outer one finds every operation that it asks of a store."""
+    file = tmp_path / "file"
+    file.write_bytes(b"from a file")
+    store = Scripted(DOWN)
+    outer = retrying(retrying(store))
+    await outer.put("d/a", b"0123456789")
+    assert store.attempts == 2
+    await outer.put_file("d/b", str(file))
+    assert not await outer.put_if_absent("d/a", b"another")
+    assert (bytes(await outer.get("d/a", 2, 3)), bytes(await outer.get("d/b"))) == (b"234", b"from a file")
+    assert [info.key async for info in outer.list("d/")] == ["d/a", "d/b"]
+    assert list(await outer.folders("")) == ["d"]
+    await outer.delete(["d/a"])
+    assert await outer.head("d/a") is None
+    with pytest.raises(ObjectMissing):
+        await outer.get("d/a")
+    await outer.close()

@@ -1,1 +1,1 @@
-"""Sealed segments to the cold tier, in the one safe order; retention and garbage."""
+"""Archives sealed segments to the cold tier in the one safe order; applies retention and collects garbage."""

@@ -1,8 +1,9 @@
-"""What cluster metadata says of one partition's archive, as its leader reads and writes it.
+"""What cluster metadata says about one partition's archive, as its leader reads and writes it.
 
-How far it reaches, which is what followers may drop; what is being uploaded; which manifest was published last, and by
-whom; whether it is stopped. Every write is a compare-and-swap, and a leader that was deposed writes nothing: its
-successor is known here, by epoch and token, before it publishes (`offloader.trust`).
+The record holds how far the archive reaches, so that followers know what they may drop; which upload is under way;
+which manifest was published last, and by whom; and whether the archive is stopped. Every write is a compare-and-swap. A
+deposed leader writes nothing, because its successor writes its epoch and token here before it publishes
+(`offloader.trust`).
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ from hot_tier.cluster.store import ABSENT, Compare, MetadataStore, Put, Revision
 from hot_tier.ids import LeaderEpoch, Offset
 
 _MOST_WRITERS = 64
-"""Tokens of leaders that never came to publish; each costs a start that failed with the bucket at hand."""
+"""The most tokens of leaders that never published. Each stands for a start that failed although the bucket answered."""
 
 
 class ArchiveRecord:
@@ -43,9 +44,9 @@ class ArchiveRecord:
         return decode_archived(self._key, known.value), known.revision
 
     async def announce(self, found: Snapshot | None, expected: Revision) -> None:
-        """We go on from `found`: from here on our token is known, and the archive is not stopped.
+        """Records that we continue from `found`. From now on our token is known, and the archive is not stopped.
 
-        ManifestFenced where somebody has written since `expected`.
+        Raises ManifestFenced if the record has changed since `expected`.
         """
         known, revision = await self.read()
         if revision != expected:
@@ -60,23 +61,26 @@ class ArchiveRecord:
             raise ManifestFenced("what metadata says of this archive changed meanwhile", where=self._key)
 
     async def admit(self) -> None:
-        """Our token is known from here on; all else stays, also that the archive is stopped."""
+        """Adds our token to the record. Everything else stays, also that the archive is stopped."""
         await self._change(lambda before: before._replace(writers=(*before.writers[-_MOST_WRITERS:], self._writer)))
 
     async def adopt(self, found: Snapshot, expected: Revision) -> bool:
-        """On purpose: `found` is ours, whoever published it; what he publishes later is not.
+        """Records, by a person's decision, that `found` is ours, whoever published it. Later manifests of that
+        publisher are not.
 
-        Whether this began a new leader epoch, since only one above his can publish.
+        Returns whether this began a new leader epoch. That is needed if the publisher's epoch is above ours.
         """
         leader_epoch = LeaderEpoch(self._writer.leader_epoch)
-        compares, writes = [Compare(self._key, expected)], [Put(self._key, encode(adopted(found, leader_epoch)))]
+        before, _ = await self.read()
+        record = adopted(found, leader_epoch)._replace(encrypted=None if before is None else before.encrypted)
+        compares, writes = [Compare(self._key, expected)], [Put(self._key, encode(record))]
         raised = found.version.leader_epoch > leader_epoch
         if raised:
             key = partition_key(self._layout.topic_id, self._layout.partition)
             known = await self._metadata.get(key)
             state = None if known is None else decode_partition(key, known.value, known.revision)
             if known is None or state is None or state.leader_epoch != leader_epoch:
-                raise ManifestFenced("another leader epoch has begun", where=key)
+                raise ManifestFenced("another leader epoch has already begun", where=key)
             next_epoch = LeaderEpoch(found.version.leader_epoch + 1)
             compares.append(Compare(key, known.revision))
             writes.append(Put(key, encode(dataclasses.replace(state, leader_epoch=next_epoch))))
@@ -85,11 +89,11 @@ class ArchiveRecord:
         return raised
 
     async def resume(self) -> None:
-        """It is not stopped any more; what comes next is judged anew."""
+        """Records that the archive is no longer stopped. The newest manifest is then judged again."""
         await self._change(lambda before: before._replace(stopped=None))
 
     async def published(self, snapshot: Snapshot, uploading: str | None) -> None:
-        """This is the newest manifest, and ours."""
+        """Records that `snapshot` is the newest manifest, and ours."""
 
         def change(before: Archived) -> Archived:
             return Archived(
@@ -99,7 +103,17 @@ class ArchiveRecord:
                 uploading,
                 mark_of(snapshot),
                 (self._writer,),
+                encrypted=before.encrypted,
             )
+
+        await self._change(change)
+
+    async def encrypted_from(self, offset: Offset, name: str) -> None:
+        """Records that from `offset` on everything is encrypted, now with the key `name`."""
+
+        def change(before: Archived) -> Archived:
+            start, names = before.encrypted or (offset, ())
+            return before._replace(encrypted=(min(start, offset), names if name in names else (*names, name)))
 
         await self._change(change)
 
@@ -130,7 +144,7 @@ def mark_of(snapshot: Snapshot) -> ManifestMark:
 
 
 def newest_known(recorded: Archived | None, current: Snapshot | None, leader_epoch: LeaderEpoch) -> Archived | None:
-    """Returns what metadata says, or what was published here (`current`) and could not be recorded."""
+    """Returns what metadata says, or, if it is newer, the snapshot `current` that could not be recorded."""
     mark = None if recorded is None else recorded.manifest
     if current is None or (mark is not None and mark[:2] >= current.version):
         return recorded
@@ -141,7 +155,7 @@ def newest_known(recorded: Archived | None, current: Snapshot | None, leader_epo
 
 
 def adopted(snapshot: Snapshot, leader_epoch: LeaderEpoch) -> Archived:
-    """On purpose: this manifest is the one to go on from, whoever published it; what he publishes later is not."""
+    """Returns a record that continues from this manifest, whoever published it, but not from the publisher's next."""
     return Archived(
         snapshot.end_offset, snapshot.log_start_offset, leader_epoch, None, mark_of(snapshot), (Writer(-1, ""),)
     )

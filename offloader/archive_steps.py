@@ -1,13 +1,9 @@
 """The steps of archiving one led partition, as a table.
 
-              opened              named
-    CLOSED ───────────► OPEN ─────────────► UPLOADING
-                        ▲  ▲                 │  │
-                 opened │  └─────────────────┘  │ doubted
-                        │  settled              ▼
-                        ├──────────────────── UNSURE ◄── doubted ── OPEN
-                        │
-                        └──────────────────── STOPPED ◄── stopped ── any of them
+    CLOSED ─ opened ─► OPEN ─ named ─► UPLOADING ─ settled ─► OPEN
+                                       UPLOADING ─ opened ─► OPEN
+                       OPEN, UPLOADING ─ doubted ─► UNSURE ─ opened ─► OPEN
+    CLOSED, OPEN, UPLOADING, UNSURE ─ stopped ─► STOPPED ─ opened ─► OPEN
 
 CLOSED     the newest manifest has not been loaded under this leader epoch
 OPEN       it was, and taken over; nothing is being uploaded
@@ -21,6 +17,8 @@ Whether it may still publish is decided in the bucket, never by this table.
 
 from enum import Enum, auto
 from typing import Final
+
+from hot_tier import states
 
 
 class Step(Enum):
@@ -42,31 +40,35 @@ class Event(Enum):
     STOPPED = auto()
 
 
-_MOVES: Final = {
-    Step.CLOSED: {Event.OPENED: Step.OPEN, Event.DOUBTED: Step.CLOSED},
+MOVES: Final = {
+    Step.CLOSED: {Event.OPENED: Step.OPEN, Event.DOUBTED: Step.CLOSED, Event.STOPPED: Step.STOPPED},
     Step.OPEN: {
         Event.OPENED: Step.OPEN,
         Event.NAMED: Step.UPLOADING,
         Event.SETTLED: Step.OPEN,
         Event.DOUBTED: Step.UNSURE,
+        Event.STOPPED: Step.STOPPED,
     },
     Step.UPLOADING: {
         Event.OPENED: Step.OPEN,
         Event.NAMED: Step.UPLOADING,
         Event.SETTLED: Step.OPEN,
         Event.DOUBTED: Step.UNSURE,
+        Event.STOPPED: Step.STOPPED,
     },
     Step.UNSURE: {
         Event.OPENED: Step.OPEN,
         Event.NAMED: Step.UNSURE,
         Event.SETTLED: Step.UNSURE,
         Event.DOUBTED: Step.UNSURE,
+        Event.STOPPED: Step.STOPPED,
     },
     Step.STOPPED: {
         Event.OPENED: Step.OPEN,
         Event.NAMED: Step.STOPPED,
         Event.SETTLED: Step.STOPPED,
         Event.DOUBTED: Step.STOPPED,
+        Event.STOPPED: Step.STOPPED,
     },
 }
 
@@ -75,4 +77,4 @@ MUST_OPEN: Final = frozenset({Step.CLOSED, Step.UNSURE, Step.STOPPED})
 
 
 def after(step: Step, event: Event) -> Step:
-    return Step.STOPPED if event is Event.STOPPED else _MOVES[step][event]
+    return states.after(MOVES, step, event)

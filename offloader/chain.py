@@ -1,25 +1,25 @@
-"""Which archived segments, of all that the bucket holds, make up the best history of a partition: a decision only.
+"""Chooses, from all archived segments in the bucket, those that make the best history of a partition. A decision only.
 
-For an archive whose manifests went back. Some segments the newest manifest still names; others are there, and no
-manifest names them; of some the objects are gone. Taken are those that together lose the fewest offsets; of equal ones
-those that the manifest names, then those with the most rows, since a segment that was compacted has fewer.
+It is for an archive whose manifests went back. The newest manifest still names some segments. Others are in the bucket
+but no manifest names them. Of some the objects are gone. The best chain loses the fewest offsets. Among equal chains it
+has the most segments that the manifest names, then the most rows, since a compacted segment has fewer.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cold_tier.manifest.model import Segment
+from cold_tier.manifest.model import SegmentEntry
 from hot_tier.ids import Offset
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    segment: Segment
+    segment: SegmentEntry
     named: bool
-    """By the manifest."""
+    """Whether the manifest names it."""
     there: bool = True
-    """Both objects are in the bucket. What is named stays named, also where it is not: it may be put back."""
+    """Whether both objects are in the bucket. A named segment stays in the chain even if not: they may be put back."""
 
     @property
     def offsets(self) -> int:
@@ -35,7 +35,7 @@ class Hole:
 
 
 def best_chain(candidates: Sequence[Candidate], start: Offset, goal: Offset) -> list[Candidate | Hole]:
-    """From `start` to `goal`, in offset order, each where the one before it ends."""
+    """Returns the chain from `start` to `goal` in offset order. Each step begins where the one before it ends."""
     bases = sorted({each.segment.base_offset for each in candidates})
     by_base: dict[int, list[Candidate]] = {}
     for each in candidates:
@@ -57,7 +57,7 @@ def best_chain(candidates: Sequence[Candidate], start: Offset, goal: Offset) -> 
             lost += 0 if each.there else each.offsets
             unnamed += 0 if each.named else each.offsets
             options.append(((lost, unnamed, rows - each.segment.rows), each))
-        # Of equal ones a segment: one that is named and gone loses as much as a hole, but may be put back.
+        # Prefer a segment to a hole: one that is named and gone loses as much, but its objects may be put back.
         best[at] = min(reversed(options), key=lambda option: option[0])
     chain: list[Candidate | Hole] = []
     at = start
@@ -68,7 +68,7 @@ def best_chain(candidates: Sequence[Candidate], start: Offset, goal: Offset) -> 
 
 
 def needed(chain: Sequence[Candidate | Hole], local_start: Offset) -> list[Candidate | Hole]:
-    """The chain as far as it is needed: from the first hole that is on the local disk on, all is archived anew."""
+    """Returns the needed part of the chain. From the first hole that the local disk can fill, all is archived anew."""
     kept: list[Candidate | Hole] = []
     for step in chain:
         if isinstance(step, Hole) and step.end_offset > local_start:

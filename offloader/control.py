@@ -1,13 +1,13 @@
-"""The archive of a running node for those who look after it: status, verification, garbage, restore, figures.
+"""The archive of a running node as its operators see it: status, verification, garbage, restore, figures.
 
-The gateway's archive routes act on it (`gateway.archive_control.ArchiveControl`). Each call acts on the node's own
-bucket; `tierlog.cli.archive` has the same tools for a bucket alone.
+The gateway's archive routes use it (`gateway.archive_control.ArchiveControl`). Each call works on the node's own
+bucket. `tierlog.cli.archive` has the same tools for a bucket alone.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cold_tier import pins
 from cold_tier.catalog import Catalog
@@ -16,7 +16,7 @@ from cold_tier.errors import ArchiveNotStopped, CorruptObject
 from cold_tier.inventory import find_topics
 from cold_tier.layout import PROBES, PartitionLayout
 from cold_tier.manifest.reader import load_newest
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.bucket import Bucket
 from cold_tier.pins import Pin
 from cold_tier.reader import ColdReader
 from cold_tier.reports import (
@@ -25,6 +25,7 @@ from cold_tier.reports import (
     ArchiveFigures,
     Collected,
     Considered,
+    Estimate,
     Finding,
     HeldSegment,
     LocalRange,
@@ -34,10 +35,12 @@ from cold_tier.reports import (
     RepairDecision,
     Repaired,
     RestoredTopic,
+    TopicFacts,
     VerifyEvent,
 )
 from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.image import ClusterImage
+from hot_tier.cluster.internal_topics import stays_local
 from hot_tier.cluster.model import Topic
 from hot_tier.cluster.producer_ids import ProducerIds
 from hot_tier.cluster.store import MetadataStore
@@ -45,13 +48,17 @@ from hot_tier.errors import NotLeader, UnknownTopic
 from hot_tier.ids import LeaderEpoch, NodeId, Offset, PartitionId, TopicPartition
 from hot_tier.log.manager import LogManager
 from hot_tier.replication.table import PartitionTable
+from offloader.cost import estimate, requests_cost, storage_cost_per_day
+from offloader.figures import PartitionLook
+from offloader.held import holding_transaction
 from offloader.offloader import Offloader
-from offloader.plan import backlog_bytes
+from offloader.plan import waiting
+from offloader.prices import CostSettings
 from offloader.restore import Restorer, restore_all
 from offloader.trust import Local, judge
 
 LOOK_MS = 3_000
-"""How long somebody who looks at the bucket's state is kept waiting."""
+"""How long a caller that looks at the bucket's state waits at most."""
 _AT_ONCE = 16
 _LAST_EPOCH = LeaderEpoch((1 << 31) - 1)
 
@@ -69,13 +76,16 @@ class Control:
     reader: ColdReader
     offloader: Offloader
     clock: Callable[[], int]
+    prices: CostSettings = field(default_factory=CostSettings)
+    garbage_check_ms: int = 3_600_000
+    _look: PartitionLook = field(default_factory=PartitionLook)
 
     @property
     def bucket(self) -> str:
         return self.catalog.store.url
 
     @property
-    def _store(self) -> RetryingStore:
+    def _store(self) -> Bucket:
         return self.catalog.store
 
     def held(self) -> list[HeldSegment]:
@@ -84,11 +94,11 @@ class Control:
         ]
 
     async def look(self) -> None:
-        """Ask the bucket for something small; StoreError says why it does not answer."""
+        """Sends a small request to the bucket. Raises StoreError with the reason if it does not answer."""
         await anext(aiter(self._store.within(LOOK_MS).list(PROBES)), None)
 
     async def pins(self, topics: Sequence[Topic]) -> list[tuple[Topic, Pin]]:
-        """Jobs that hold the retention of these topics now, as the bucket says."""
+        """Returns the pins in the bucket that hold the retention of these topics now."""
         store, room = self._store.within(LOOK_MS), asyncio.Semaphore(_AT_ONCE)
 
         async def of(topic: Topic) -> list[tuple[Topic, Pin]]:
@@ -108,15 +118,17 @@ class Control:
         layout = PartitionLayout(topic.name, topic.id, PartitionId(partition))
         manifest = self.catalog.get(layout)
         archived = None if manifest is None else ArchivedRange.of(manifest.snapshot)
-        enabled = self.partitions.config(topic).remote_storage_enable and not topic.internal
+        enabled = self.partitions.config(topic).remote_storage_enable and not stays_local(topic)
         try:
-            log = self.partitions.get(topic.name, partition).log
+            led = self.partitions.get(topic.name, partition)
         except NotLeader:
             start = 0 if manifest is None else manifest.snapshot.log_start_offset
             return PartitionStatus(topic.name, topic.id, partition, enabled, start, None, archived)
+        log = led.log
         archive = self.offloader.archive_of(TopicPartition(topic.name, PartitionId(partition)))
         held = None if archive is None else archive.held or archive.kept
         archived_end = Offset(0) if archived is None else Offset(archived.end_offset)
+        pending = waiting(log.segments(), archived_end) if enabled else []
         return PartitionStatus(
             topic.name,
             topic.id,
@@ -125,19 +137,22 @@ class Control:
             log.log_start_offset,
             LocalRange(log.local_log_start_offset, log.log_end_offset, log.size_bytes, log.segment_count),
             archived,
-            backlog_bytes(log.segments(), archived_end) if enabled else 0,
+            sum(info.size for info in pending),
             0 if archive is None else archive.failures,
             archive.last_failure if archive is not None and archive.failures_in_a_row else "",
             None if held is None else held.report(),
             None if archive is None else archive.failing_since_ms,
             None if archive is None else archive.recovered_ms,
             "" if archive is None or archive.stopped is None else str(archive.stopped),
+            holding_transaction(led, archived_end) if enabled else None,
+            pending[-1].end_offset if pending else None,
         )
 
     async def segments(
         self, topic: Topic, partition: int, from_offset: int, limit: int
     ) -> tuple[list[ArchivedSegment], int | None]:
-        """Archived segments from the one that holds `from_offset` on, and where to go on; None at the end."""
+        """Returns archived segments from the one that holds `from_offset`, and the offset to continue from (None at the
+        end)."""
         layout = PartitionLayout(topic.name, topic.id, PartitionId(partition))
         manifest = self.catalog.get(layout)
         found: list[ArchivedSegment] = []
@@ -147,11 +162,12 @@ class Control:
         async for segment in manifest.segments(Offset(from_offset), end):
             if len(found) == limit:
                 return found, segment.base_offset
-            found.append(ArchivedSegment(segment, layout.rows(segment.name), layout.index(segment.name)))
+            aside = layout.aside(segment.name) if segment.aside else None
+            found.append(ArchivedSegment(segment, layout.rows(segment.name), layout.index(segment.name), aside))
         return found, None
 
     async def verify(self, names: Sequence[str]) -> AsyncGenerator[VerifyEvent, None]:
-        """Every object of these topics, or of all, against the manifests."""
+        """Checks every object of these topics, or of all, against the manifests."""
         topics = await find_topics(self._store, names[0] if len(names) == 1 else None)
         chosen = [topic for topic in topics if not names or topic.name in names]
         for name in names:
@@ -179,7 +195,7 @@ class Control:
         try:
             found = await load_newest(self._store, layout)
         except CorruptObject:
-            return None  # Found by who reads it.
+            return None  # `verify` reports it.
         judgement = judge(found, recorded, local, ours, _LAST_EPOCH)
         where = f"{self._store.url}{layout.manifest_folder}"
         return Finding("went-back", where, judgement.what) if judgement.stops else None
@@ -188,25 +204,25 @@ class Control:
         return await self.offloader.collect_garbage()
 
     async def consider_proposals(self, topic: Topic, partition: int) -> list[Considered]:
-        """Proposals are answered now; NotLeader where another node does that."""
+        """Answers the waiting proposals now. Raises NotLeader if another node leads the partition."""
         self.partitions.get(topic.name, partition)
         archive = self.offloader.archive_of(TopicPartition(topic.name, PartitionId(partition)))
         return [] if archive is None else await asyncio.shield(self.offloader.consider_proposals(archive))
 
     async def repair(self, topic: Topic, partition: int, decision: RepairDecision) -> Repaired:
-        """As a person decided; NotLeader where another node leads the partition."""
+        """Repairs an archive as a person decided. Raises NotLeader if another node leads the partition."""
         self.partitions.get(topic.name, partition)
         archive = self.offloader.archive_of(TopicPartition(topic.name, PartitionId(partition)))
         if archive is None:
             raise ArchiveNotStopped(
-                "it has not been opened yet", where=f"{topic.name}-{partition}", hint="try again in a moment"
+                "the archive has not been opened yet", where=f"{topic.name}-{partition}", hint="try again in a moment"
             )
         repaired = await self.offloader.repair(archive, decision)
         self.offloader.wake()
         return repaired
 
     async def restore(self, names: Sequence[str], config: Mapping[str, str]) -> list[RestoredTopic]:
-        """These topics, which must not exist, or all that do not; they are served when this returns."""
+        """Restores these topics, which must not exist, or all that do not exist. They are served when this returns."""
         restorer = Restorer(
             self.image, self.metadata, self.admin, self.logs, self.producer_ids, self.node_id, self.clock()
         )
@@ -221,26 +237,24 @@ class Control:
         self.offloader.wake()
         return restored
 
-    def figures(self) -> ArchiveFigures:
+    def cost(self, facts: TopicFacts, *, retention_ms: int | None, replays: float) -> Estimate:
+        return estimate(
+            facts, self.prices, retention_ms=retention_ms, replays=replays, garbage_check_ms=self.garbage_check_ms
+        )
+
+    def partition_figures(self) -> Iterator[PartitionFigures]:
+        """Yields one by one, so that the caller may rest in between."""
+        for archive in list(self.offloader):
+            yield self._look.at(archive, self.clock())
+
+    def figures(self, partitions: Sequence[PartitionFigures] | None = None) -> ArchiveFigures:
+        """With `partitions`, does not look at them again."""
         requests = self._store.counters
         for counted in self.offloader.worker_requests:
             requests = requests + counted
+        partitions = list(self.partition_figures()) if partitions is None else partitions
         return ArchiveFigures(
-            [
-                PartitionFigures(
-                    archive.partition.tp.topic,
-                    archive.partition.tp.partition,
-                    archive.backlog_bytes,
-                    archive.writer.current.end_offset if archive.is_open else 0,
-                    archive.archived_segments,
-                    archive.archived_bytes,
-                    archive.failures,
-                    archive.held is not None or archive.kept is not None,
-                    archive.stopped is not None,
-                    archive.last_success_ms,
-                )
-                for archive in self.offloader
-            ],
+            partitions,
             [
                 PinFigures(archive.partition.tp.topic, pin)
                 for archive in self.offloader
@@ -252,4 +266,6 @@ class Control:
             self.reader.hits,
             self.reader.misses,
             self.reader.memory_bytes,
+            storage_cost_per_day(sum(each.stored_bytes for each in partitions), self.prices),
+            requests_cost(requests, self.prices),
         )

@@ -1,16 +1,16 @@
-"""Archives of deleted topics: they go too, once the grace period after the deletion has passed.
+"""Deletes the archives of deleted topics, once the grace period after the deletion has passed.
 
-Cluster metadata remembers a deletion for days, so one that was interrupted is finished later. The order makes that
+Cluster metadata remembers a deletion for days, so an interrupted deletion is finished later. The order makes that
 possible: rows, then indexes and pages, then manifests, then the topic's description. What is deleted last tells where
-the rest is, and what is gone already costs nothing to delete again.
+the rest is, and deleting an object again costs nothing.
 
-Only objects of this topic id go. A topic made anew under the name has rows in the same folder; they are told apart by
-their stems, which the index folder of each topic id and its manifests name. Rows that neither names, left by a crash
-before their index was written, go if no other topic of that name is there and they are older than the deletion; else
-they are orphans of the one that is.
+Only objects of this topic id are deleted. A new topic of the same name has rows in the same folder. Rows are
+distinguished by their stems, which the index folder and the manifests of each topic id name. A crash before an index is
+written leaves rows that neither names. They are deleted if no other topic of that name exists and they are older than
+the deletion; otherwise they are orphans of the other topic.
 
-An archive that somebody else has published to since, a cluster that restored the topic or a copy of this node, is left
-alone (`offloader.trust`): it was not this topic that was deleted there.
+An archive to which somebody else has published since is left unchanged (`offloader.trust`): a cluster that restored the
+topic, or a copy of this node. Their topic was not deleted.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from cold_tier.inventory import find_topics
 from cold_tier.layout import PartitionLayout, parse_topic_folder, topic_folder
 from cold_tier.manifest.model import Owner
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.bucket import Bucket
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import DeletedTopic, archived_key, decode_archived
 from hot_tier.cluster.store import MAX_OPERATIONS, Delete, MetadataStore
@@ -41,7 +41,7 @@ class DeletedTopics:
         self,
         image: ClusterImage,
         metadata: MetadataStore,
-        store: RetryingStore,
+        store: Bucket,
         grace_ms: int,
         node_id: NodeId,
         owner: Owner,
@@ -54,10 +54,10 @@ class DeletedTopics:
         self._grace_ms = grace_ms
         self._done: set[TopicId] = set()
         self.turn = asyncio.Lock()
-        """Held while something is deleted; who restores a topic holds it too."""
+        """Held during a deletion. The restore of a topic holds it too."""
 
     async def collect(self, now_ms: int, failed: Callable[[str], None] = lambda _: None) -> int:
-        """How many objects went. In a cluster the controller does it, and restores topics too."""
+        """Returns how many objects it deleted. In a cluster only the controller deletes; it also restores topics."""
         count = 0
         async with self.turn:
             for topic in list(self._image.deleted_topics()):
@@ -75,7 +75,7 @@ class DeletedTopics:
         return count
 
     def revived(self, topic_id: TopicId) -> None:
-        """It was restored, and may be deleted once more."""
+        """The topic was restored, and may be deleted again."""
         self._done.discard(topic_id)
 
     async def _remove(self, topic: DeletedTopic) -> int:
@@ -120,7 +120,7 @@ class DeletedTopics:
             )
 
     async def _folders(self, topic: DeletedTopic) -> dict[PartitionId, list[str]]:
-        """Objects below `_tierlog/` by partition; the topic's own descriptions are not among them."""
+        """Returns the objects below `_tierlog/` by partition, without the topic's own descriptions."""
         found: dict[PartitionId, list[str]] = {}
         async for info in self._store.list(topic_folder(topic.name, topic.id)):
             parsed = parse_topic_folder(info.key)
@@ -139,7 +139,7 @@ class DeletedTopics:
                 named = await named_keys(Manifest(snapshot, PageCache(self._store)))
                 rows |= {key for key in named if layout.parse_rows(key) is not None}
         except CorruptObject:
-            pass  # Its pages may be gone already; every index names its rows as well.
+            pass  # Its pages may already be gone. Every index names its rows as well.
         return sorted(rows)
 
     async def _remove_unnamed_rows(self, topic: DeletedTopic) -> int:

@@ -1,8 +1,8 @@
-"""Named places where a test lets the process die or fail: `TIERLOG_FAILPOINTS=archive.rows_uploaded=kill`.
+"""Named places where a test makes the process die or fail: `TIERLOG_FAILPOINTS=archive.rows_uploaded=kill`.
 
 A place is one line, `failpoints.reach("archive.rows_uploaded")`, and costs a dictionary look-up. Actions: `kill` ends
-the broker as kill -9 does, also from its worker; `fail` raises; `kill@3` does so the third time. `PLACES` are the
-steps of the archive path.
+the broker like kill -9, also from its worker; `fail` raises an error; `kill@3` acts the third time. `PLACES` are the
+steps of archiving.
 """
 
 import os
@@ -13,6 +13,7 @@ PLACES: Final = (
     "archive.converted",
     "archive.rows_uploaded",
     "archive.index_uploaded",
+    "archive.aside_uploaded",
     "archive.verified",
     "archive.before_publish",
     "archive.published",
@@ -44,7 +45,7 @@ def _parse(text: str) -> dict[str, tuple[str, int]]:
 _chosen = _parse(os.environ.get("TIERLOG_FAILPOINTS", ""))
 
 broker_pid = os.getpid()
-"""The worker puts its parent's here: a kill is the broker's, and the worker goes with it."""
+"""The worker sets this to its parent's pid: a kill ends the broker, and the worker with it."""
 
 
 def reach(place: str) -> None:

@@ -1,20 +1,20 @@
 """The archive of partitions that this broker follows. Nothing in the bucket is written or deleted here.
 
-`FollowedPartitions`: local segments go when the bucket has them, as at the leader.
+`FollowedPartitions` drops local segments when the bucket has them, as the leader does.
 
-- Dropped is what the leader has said to be archived, in the epoch that it leads now, and what is committed here. What a
-  deposed leader said counts for nothing: its last manifest may have come too late for its successor's first.
-- Before anything is dropped the bucket is asked: the newest manifest is judged as the leader judges it, and the objects
-  must be there (`offloader.stored`). The leader may not have looked since somebody changed the bucket.
-- The manifest is loaded when somebody asks here for what is in the bucket alone, and judged as the leader judges it
-  (`offloader.trust`). It is thrown away when local segments go, and before objects that it names can be gone.
+- It drops what the current leader has recorded as archived in its epoch, and only what is committed here. What a
+  deposed leader recorded does not count: its last manifest may have come after its successor's first.
+- Before it drops anything it asks the bucket: it judges the newest manifest as the leader does, and the objects must be
+  there (`offloader.stored`). Somebody may have changed the bucket after the leader last looked.
+- It loads the manifest when a reader here needs records that are only in the bucket, and judges it as the leader does
+  (`offloader.trust`). It forgets the manifest when local segments go, and before objects that it names can be gone.
 
-`ArchivedStart`: a replica whose next offset the leader has only in the bucket goes on at the end of the archive.
+`ArchivedStart` lets a replica continue at the end of the archive, if the leader has its next offset only in the bucket.
 
-- A new replica of an archived partition so copies only what is still local at its leader. What it needs of the rest is
+- So a new replica of an archived partition copies only what is still local at its leader. What it needs of the rest is
   in the bucket: where the log starts, where leader epochs began, and the producers' state at the end of the archive.
-- What the replica itself still had goes, once the bucket is found to hold it. A manifest that the leader would not go
-  on from is no history to begin with.
+- Local records of the replica are deleted once the bucket is found to hold them. A replica does not begin with a
+  manifest that the leader would not continue from.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ from cold_tier.catalog import Catalog
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import Owner, Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.bucket import Bucket
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import Stopped
 from hot_tier.errors import OffsetArchived, TierlogError
@@ -57,21 +57,25 @@ class FollowedPartitions:
         self._catalog = catalog
         self._keep_ms = delete_grace_ms // 2
         self._loaded: dict[PartitionLayout, int] = {}
-        """When the manifest was loaded, of those that are in the catalog."""
+        """When each manifest in the catalog was loaded."""
         self._kept: dict[PartitionLayout, tuple[int, str]] = {}
-        """When the bucket was found not to hold what could be dropped, and what was wrong."""
+        """When the bucket did not hold what could be dropped, and what was wrong."""
 
     async def attend(self, now_ms: int) -> None:
         followed = {_layout(replica): replica for replica in self._partitions.replicas}
         for layout, replica in followed.items():
             if self._catalog.get(layout) is not None or self._catalog.stopped(layout) is not None:
-                self._loaded.setdefault(layout, now_ms)  # It may be left from when this broker led.
+                self._loaded.setdefault(
+                    layout, now_ms
+                )  # It may be there from the time when this broker led the partition.
             if replica.log.config.remote_storage_enable and await self._drop_local(layout, replica, now_ms):
                 self._forget(layout)
         self._kept = {layout: kept for layout, kept in self._kept.items() if layout in followed}
         for layout, loaded_ms in list(self._loaded.items()):
             if layout not in followed:
-                del self._loaded[layout]  # Led here now, or not held: the catalog is others' affair.
+                del self._loaded[
+                    layout
+                ]  # This broker leads it now, or no longer holds it: others then manage its catalog entry.
             elif not 0 <= now_ms - loaded_ms < self._keep_ms:
                 self._forget(layout)
         await self._load_wanted(now_ms)
@@ -89,10 +93,10 @@ class FollowedPartitions:
         drop = local_drop_offset(partition_log.config, partition_log.segments(), reach, now_ms)
         if drop is None or 0 <= now_ms - self._kept.get(layout, (-AGAIN_MS, ""))[0] < AGAIN_MS:
             return False
-        await self._load_wanted(now_ms)  # Whoever reads waits for no more than one of these.
+        await self._load_wanted(now_ms)  # So that a waiting reader waits for at most one partition's check.
         until, wrong = await self._stored_until(layout, replica, drop)
-        if replica.failure is not None:
-            return False  # It is led here now, or not held.
+        if not replica.is_open:
+            return False  # This broker leads it now, or no longer holds it.
         if wrong:
             if self._kept.get(layout, (0, ""))[1] != wrong:
                 _log.error("local segments stay: the bucket does not hold them", partition=str(replica.tp), why=wrong)
@@ -104,16 +108,17 @@ class FollowedPartitions:
     async def _stored_until(
         self, layout: PartitionLayout, replica: FollowedPartition, drop: Offset
     ) -> tuple[Offset, str]:
-        """Up to where the bucket holds what is to be dropped, and what is wrong there."""
+        """Returns the offset up to which the bucket holds what is to be dropped (0: nothing may go), and what is wrong
+        there."""
         store, local_start = self._catalog.store, replica.log.local_log_start_offset
         try:
             snapshot = await load_newest(store, layout)
             judgement = self._judge(layout, replica, snapshot)
             if judgement.stops or snapshot is None:
-                return local_start, judgement.what or "there is no manifest"
+                return Offset(0), judgement.what or "there is no manifest"
             return await stored_until(store, Manifest(snapshot, PageCache(store)), local_start, drop)
         except TierlogError as error:
-            return local_start, str(error)
+            return Offset(0), str(error)
 
     def _judge(self, layout: PartitionLayout, replica: FollowedPartition, snapshot: Snapshot | None) -> Judgement:
         recorded = self._image.archive_record(layout.topic_id, layout.partition)
@@ -143,7 +148,7 @@ class FollowedPartitions:
 
 
 class ArchivedStart:
-    def __init__(self, store: RetryingStore, image: ClusterImage) -> None:
+    def __init__(self, store: Bucket, image: ClusterImage) -> None:
         self._store = store
         self._image = image
 
@@ -164,11 +169,11 @@ class ArchivedStart:
             snapshot = history.snapshot
             manifest = Manifest(snapshot, PageCache(self._store))
             _, wrong = await stored_until(self._store, manifest, local_start, min(local_end, snapshot.end_offset))
-        if replica.failure is not None:
-            return  # It is no follower any more, and its log no longer ours to change.
+        if not replica.is_open:
+            return  # This broker no longer follows the partition, so it must not change the log here.
         if history is None or history.snapshot.end_offset <= reached:
             raise OffsetArchived(
-                f"the leader has offset {reached} in the bucket alone, and the newest manifest does not hold it",
+                f"the leader has offset {reached} only in the bucket, but the newest manifest does not hold it",
                 where=where,
                 hint="check that all brokers have the same --bucket",
             )

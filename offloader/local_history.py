@@ -1,15 +1,15 @@
-"""Whether an archive and the local log tell one history: which leader epoch wrote which offset."""
+"""Compares the history of an archive with that of the local log: which leader epoch wrote which offset."""
 
 from collections.abc import Iterable
 
-from cold_tier.manifest.model import EpochStart, Segment, Snapshot, epoch_at
+from cold_tier.manifest.model import EpochStart, SegmentEntry, Snapshot, epoch_at
 from hot_tier.errors import CorruptLog
 from hot_tier.ids import NO_EPOCH, LeaderEpoch, Offset
 from hot_tier.log.partition_log import PartitionLog
 
 
 def check_history(log: PartitionLog, found: Snapshot | None, where: str) -> None:
-    """Raises CorruptLog unless the manifest and the local log tell one history."""
+    """Raises CorruptLog unless the manifest and the local log have the same history."""
     if found is None:
         return
     if found.end_offset > log.log_end_offset:
@@ -28,8 +28,8 @@ def check_history(log: PartitionLog, found: Snapshot | None, where: str) -> None
             )
 
 
-def other_epoch(log: PartitionLog, segment: Segment) -> str | None:
-    """Returns where a segment's leader epochs are not those of the local log, in words."""
+def other_epoch(log: PartitionLog, segment: SegmentEntry) -> str | None:
+    """Returns a text that says where a segment's leader epochs differ from the local log's, or None."""
     for end in [*(epoch.start_offset for epoch in segment.epochs[1:]), segment.end_offset]:
         ours, theirs = log.epochs.epoch_at(end - 1), epoch_at(segment, Offset(end))
         if end > log.log_start_offset and NO_EPOCH not in (ours, theirs) and ours != theirs:

@@ -1,10 +1,11 @@
-"""The offloader of one broker: finds work on the partitions it leads and does it, without end.
+"""The offloader of one broker: a loop that finds and does the archive work of the partitions that the broker leads.
 
-Each round takes every led partition with `remote.storage.enable`: opens its archive, archives sealed segments through
-the worker processes, applies retention, collects garbage. Partitions take turns, a segment each, and a round is short,
-so that one with a long backlog holds up neither its own retention nor the others, also those that are led here only
-since. One partition's failure is counted, said once per kind, and tried again in a later round with a growing pause;
-the others go on. Where a publish was fenced or its answer lost, the manifest is loaded anew first.
+Each round goes through every led partition with `remote.storage.enable`: it opens its archive, archives sealed segments
+through the worker processes, applies retention, collects garbage. Partitions take turns, one segment each, and a round
+is short. So a long backlog of one partition delays neither its own retention nor other partitions, including those that
+this broker began to lead meanwhile. A partition's failure is counted, logged once per kind, and tried again in a later
+round with a growing pause; the other partitions go on. If a publish was fenced or its answer was lost, the manifest is
+loaded again first.
 """
 
 import asyncio
@@ -18,10 +19,11 @@ from cold_tier.descriptions import TopicDescription, write_description
 from cold_tier.errors import ArchiveStopped, ManifestFenced, StoreError, StoreUnavailable
 from cold_tier.layout import parse_topic_description, topic_description, topic_descriptions
 from cold_tier.manifest.model import Owner
+from cold_tier.objects.bucket import StoreCounters
 from cold_tier.objects.open import StoreSettings
-from cold_tier.objects.retrying import StoreCounters
 from cold_tier.reports import Collected, Considered, RepairDecision, Repaired
 from hot_tier.cluster.image import ClusterImage
+from hot_tier.cluster.internal_topics import stays_local
 from hot_tier.cluster.model import Topic
 from hot_tier.cluster.store import MetadataStore
 from hot_tier.errors import CorruptLog, TierlogError
@@ -30,6 +32,7 @@ from hot_tier.replication.led_partition import LedPartition
 from hot_tier.replication.table import PartitionTable
 from offloader.deleted_topics import DeletedTopics
 from offloader.follower_archive import FollowedPartitions
+from offloader.held import HoldingLog
 from offloader.partition_archive import PartitionArchive
 from offloader.plan import NextSegment
 from offloader.proposals import consider
@@ -41,7 +44,7 @@ _log = structlog.get_logger()
 
 _MAX_PAUSE_MS = 60_000
 _AWAY_PAUSE_MS = 10_000
-"""A bucket that is away comes back at any time, and an attempt at it costs nothing."""
+"""An unavailable bucket may come back at any time, and an attempt costs nothing."""
 _OPEN_AT_ONCE = 16
 
 
@@ -59,10 +62,10 @@ class Offloader:
         node_id: NodeId,
         directory: str = "",
     ) -> None:
-        """`directory`: which data directory this is, on a node that is its own cluster."""
+        """`directory` identifies the data directory, on a node that is its own cluster."""
         self._partitions = partitions
         self.owner = Owner(image.cluster_id, directory, "")
-        """Every archive has a writer's token of its own."""
+        """Without a token: every archive has its own."""
         self._image = image
         self._metadata = metadata
         self._catalog = catalog
@@ -71,8 +74,9 @@ class Offloader:
         self._scratch = scratch
         self._workers = [WorkerProcess(store, f"{scratch}/{number}") for number in range(settings.workers)]
         self._archives: dict[TopicPartition, PartitionArchive] = {}
-        """Who had its turn last comes last."""
+        """Ordered by last turn, least recent first."""
         self._not_before: dict[TopicPartition, int] = {}
+        self._holding = HoldingLog()
         self._described: dict[TopicId, bytes] = {}
         self._considering: dict[TopicPartition, asyncio.Task[list[Considered]]] = {}
         self.deleted_topics = DeletedTopics(
@@ -81,7 +85,7 @@ class Offloader:
         self.followed = FollowedPartitions(partitions, image, catalog, settings.delete_grace_ms, self.owner)
         self._next_garbage_ms = 0
         self._uncollected: set[TopicPartition] = set()
-        """Their garbage is due."""
+        """Partitions whose garbage is due."""
         self._wake = asyncio.Event()
         self._wanted = asyncio.Event()
         catalog.when_wanted = self._wanted.set
@@ -89,7 +93,7 @@ class Offloader:
         self.rounds = 0
 
     def start(self) -> None:
-        """Rounds over what is led here and over what is followed: neither waits for the other."""
+        """Starts two loops, for led and for followed partitions. Neither waits for the other."""
 
         async def attend_followed() -> None:
             await self.followed.attend(self._clock())
@@ -111,24 +115,24 @@ class Offloader:
         return iter(list(self._archives.values()))
 
     def wake(self) -> None:
-        """There may be something to do: a segment was sealed."""
+        """Begins the next round at once: a repair or a restore has left something to do."""
         self._wake.set()
 
     @property
     def worker_requests(self) -> list[StoreCounters]:
-        """What the workers asked of the store."""
+        """Returns the counts of the workers' requests to the store."""
         return [worker.requests for worker in self._workers]
 
     def archive_of(self, tp: TopicPartition) -> PartitionArchive | None:
         return self._archives.get(tp)
 
     async def collect_garbage(self) -> Collected:
-        """Now, and not when it is due: of every led partition, and of deleted topics."""
+        """Collects garbage at once, of every led partition and of deleted topics."""
         collected = Collected()
         for archive in self:
             tp = archive.partition.tp
             if self._partitions.find(*tp) is not archive.partition:
-                continue  # Deleted, or led by another: the next round lets go of it.
+                continue  # It was deleted, or another broker leads it. The next round removes it.
             if archive.must_open:
                 collected.failed.append(f"{tp}: {archive.last_failure or 'its manifest is not loaded yet'}")
                 continue
@@ -141,7 +145,7 @@ class Offloader:
         return collected
 
     def consider_proposals(self, archive: PartitionArchive) -> asyncio.Task[list[Considered]]:
-        """Answer what is proposed for a partition, beside the rounds: reading it may take long."""
+        """Answers the proposals for a partition in a task outside the rounds, because reading them may take long."""
         tp = archive.partition.tp
         task = self._considering.get(tp)
         if task is None:
@@ -150,7 +154,7 @@ class Offloader:
         return task
 
     async def repair(self, archive: PartitionArchive, decision: RepairDecision) -> Repaired:
-        """What a person decided of an archive that is stopped."""
+        """Does what a person decided about a stopped archive."""
         now_ms, scratch = self._clock(), f"{self._scratch}/repair"
         if decision == "take-over":
             repaired = await take_over(archive, now_ms)
@@ -176,7 +180,7 @@ class Offloader:
             try:
                 await work()
             except Exception:
-                # A mistake of ours; archiving must not end because of it while the disk fills.
+                # This is a mistake of ours. It must not end archiving, or the disk would fill.
                 _log.exception("a round of the offloader failed")
             try:
                 async with asyncio.timeout(self._settings.check_ms / 1000):
@@ -186,14 +190,16 @@ class Offloader:
             wake.clear()
 
     async def round(self) -> None:
-        """What there is to do now, as many partitions at a time as there are workers, a segment at a time each.
+        """Does the present work: as many partitions at a time as there are workers, one segment at a time each.
 
-        Manifests come first: whoever reads from the bucket needs them, and waits for no upload. So no turn begins after
-        `check_ms`: what is left then is for the next round, which follows at once.
+        Manifests are loaded first, because readers of the bucket need them and must not wait for uploads. For the same
+        reason no turn begins after `check_ms`. The next round follows at once and does the rest.
         """
         now_ms = self._clock()
         left_ms = self._next_garbage_ms - now_ms
-        collect = left_ms <= 0 or left_ms > self._settings.garbage_check_ms  # More than that: the clock went back.
+        collect = (
+            left_ms <= 0 or left_ms > self._settings.garbage_check_ms
+        )  # A longer time means that the clock went back.
         if collect:
             self._next_garbage_ms = now_ms + self._settings.garbage_check_ms
             self._uncollected = {partition.tp for partition in self._partitions}
@@ -223,14 +229,14 @@ class Offloader:
     def _is_due(self, partition: LedPartition, now_ms: int) -> bool:
         partition_log = partition.log
         pause_ms = self._not_before.get(partition.tp, 0) - now_ms
-        # A partition that nobody ever wrote to has nothing in the bucket, and needs nothing there.
+        # A partition that was never written to has nothing in the bucket, and needs nothing there.
         return (
             partition_log.config.remote_storage_enable
-            # What the service keeps for itself it reads from local disk alone.
-            and not partition.topic.internal
+            # What the service reads back itself is on local disk only.
+            and not stays_local(partition.topic)
             and partition_log.log_end_offset > 0
             and self._partitions.find(*partition.tp) is partition
-            # A longer pause than any that is made: the clock went back.
+            # A longer pause than any that is set means that the clock went back.
             and not 0 < pause_ms <= _MAX_PAUSE_MS
         )
 
@@ -265,7 +271,7 @@ class Offloader:
         await asyncio.gather(*opening)
 
     async def _attend(self, partition: LedPartition, worker: WorkerProcess) -> bool:
-        """One segment, then retention and garbage; whether there is more to archive."""
+        """Archives one segment, then applies retention and collects garbage. Returns whether there is more to do."""
         archive = self._archives[partition.tp] = self._archives.pop(partition.tp)
 
         async def work() -> bool:
@@ -284,6 +290,7 @@ class Offloader:
                 self._uncollected.discard(partition.tp)
             self._succeeded(archive)
             self._not_before.pop(partition.tp, None)
+            self._holding.note(partition, archive.writer.current.end_offset, self._clock())
             return archive.next_segment(self._clock()) is not None
 
         return await self._try(archive, work())
@@ -338,7 +345,7 @@ class Offloader:
             archive.mistrust()
 
     async def _describe(self, topic: Topic) -> None:
-        """Keep the topic's own description in the bucket, so that it can be restored from there alone."""
+        """Keeps the topic's description in the bucket, so that the topic can be restored from the bucket alone."""
         described = write_description(
             TopicDescription(
                 topic.name,
@@ -355,7 +362,7 @@ class Offloader:
         newest = await anext(aiter(store.list(topic_descriptions(topic.name, topic.id))), None)
         if newest is None or bytes(await store.get(newest.key)) != described:
             if newest is not None:
-                # Newer than what is there, also when the clock went back.
+                # The version must be above the one in the bucket, even if the clock went back.
                 version = max(version, (parse_topic_description(newest.key) or 0) + 1)
             await store.put(topic_description(topic.name, topic.id, version), described)
         self._described[topic.id] = described

@@ -1,20 +1,20 @@
-"""One led partition's archive: publishing, retention and garbage, in the one safe order, which has its home here.
+"""One led partition's archive: publishing, retention and garbage. This module owns the one safe order.
 
-    metadata names the upload -> rows -> index -> verified (offloader.archive) -> manifest -> metadata -> local delete
+    metadata names the upload -> objects -> verified (offloader.archive) -> manifest -> metadata -> local delete
     log start -> manifest without the segment -> grace -> newest manifest read again -> objects deleted
     examined (offloader.proposals) -> manifest with the new in the place of the old -> grace -> … -> objects deleted
 
-The steps of an archive are a table (`archive_steps`). Nothing is decided before `open` has loaded and taken over the
-newest manifest under this leader epoch, and `offloader.trust` has found it to be the one to go on from. Whatever cannot
-be undone, a local segment or an object deleted, first asks the bucket whether the newest manifest is the very one
-published here last; if not, it is judged anew before anything else is done. A local segment goes only if the objects
-that hold it are still there (`offloader.stored`).
+The steps of an archive are a table (`archive_steps`). Nothing is decided before `open` has loaded the newest manifest
+and taken it over under this leader epoch, and `offloader.trust` has allowed to continue from it. Deleting a local
+segment or an object cannot be undone. So each deletion first asks the bucket whether the newest manifest is exactly the
+one that was published here last; if not, that manifest is judged before anything else is done. A local segment is
+deleted only if the objects that hold it are still there (`offloader.stored`).
 
-An upload that was named and never published, by a leader that is gone or an attempt that failed, is removed before the
-next one begins: whoever reads the Parquet files without their manifest would count its rows twice.
+An upload that was named and never published is removed before the next one begins. Otherwise readers that read the
+Parquet files without the manifest would count its rows twice.
 
-One thing at a time: what publishes or deletes holds `turn`, since the offloader's round and a collection that somebody
-asked for may meet here.
+Whatever publishes or deletes holds `turn`, so that one thing happens at a time: the offloader's round may meet a
+collection that somebody asked for.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from cold_tier.checking.garbage import (
 )
 from cold_tier.errors import ArchiveStopped, CorruptObject, ManifestFenced
 from cold_tier.layout import PartitionLayout, SegmentName
-from cold_tier.manifest.model import Owner, Segment, Snapshot
+from cold_tier.manifest.model import Owner, SegmentEntry, Snapshot
 from cold_tier.manifest.reader import Manifest
 from cold_tier.manifest.replacement import Replacement
 from cold_tier.manifest.writer import ManifestWriter
@@ -46,15 +46,24 @@ from hot_tier.cluster.store import MetadataStore
 from hot_tier.errors import CorruptLog
 from hot_tier.log.files import signature
 from hot_tier.log.mending import proved_again
-from hot_tier.log.producer_snapshots import snapshot_bytes
+from hot_tier.log.producer_snapshots import producers_at
 from hot_tier.replication.led_partition import LedPartition
 from offloader import failpoints
 from offloader.archive import ArchiveJob
 from offloader.archive_record import ArchiveRecord, newest_known
 from offloader.archive_steps import MUST_OPEN, Event, Step, after
+from offloader.encryption import demand_encryption
 from offloader.held import Held
 from offloader.local_history import check_history, epochs_within
-from offloader.plan import Expiry, NextSegment, backlog_bytes, local_drop_offset, next_to_archive
+from offloader.plan import (
+    Expiry,
+    GracePeriod,
+    NextSegment,
+    archive_start,
+    backlog_bytes,
+    local_drop_offset,
+    next_to_archive,
+)
 from offloader.settings import OffloadSettings
 from offloader.source import REPLACE_IT
 from offloader.stored import stored_until
@@ -87,8 +96,9 @@ class PartitionArchive:
         self._settings = settings
         self._writer: ManifestWriter | None = None
         self._step = Step.CLOSED
+        self._grace = GracePeriod(settings.delete_grace_ms)
         self._uploading: SegmentName | None = None
-        """Named in metadata; published, or to be removed."""
+        """The upload that metadata names. It is published later, or removed."""
         self.turn = asyncio.Lock()
         self.last_success_ms = 0
         self.archived_segments = 0
@@ -97,15 +107,15 @@ class PartitionArchive:
         self.failures_in_a_row = 0
         self.last_failure = ""
         self.held: Held | None = None
-        """The segment that archiving waits for, because it is not proven whole."""
+        """The segment that archiving waits for: it is not proven to be undamaged."""
         self._file: tuple[int, ...] = ()
         self.kept: Held | None = None
-        """The segment that stays on the local disk, past its time, because its archived copy is gone."""
+        """The segment that stays on the local disk although its time is over, because its archived copy is gone."""
         self.failing_since_ms: int | None = None
         self.recovered_ms: int | None = None
         self._looked_ms = 0
         self.pins: list[Pin] = []
-        """Those that held the topic when it was last looked at."""
+        """The pins that held the topic when they were last read."""
 
     @property
     def writer(self) -> ManifestWriter:
@@ -114,7 +124,7 @@ class PartitionArchive:
 
     @property
     def manifest(self) -> Manifest:
-        """As it was last published."""
+        """Returns the manifest as it was last published."""
         manifest = self._catalog.get(self.layout)
         assert manifest is not None, "open first"
         return manifest
@@ -132,7 +142,7 @@ class PartitionArchive:
         return self._step in MUST_OPEN
 
     def mistrust(self) -> None:
-        """A publish may or may not have taken effect: the bucket is asked before anything else is done."""
+        """Says that a publish may or may not have taken effect. The next step is then to ask the bucket."""
         self._came(Event.DOUBTED)
 
     def _came(self, event: Event) -> None:
@@ -144,9 +154,9 @@ class PartitionArchive:
         return backlog_bytes(self.partition.log.segments(), end)
 
     async def open(self, now_ms: int) -> None:
-        """Load the newest manifest and take it over. From here on the log's start is what the manifest says.
+        """Loads the newest manifest and takes it over. From now on the manifest decides where the log starts.
 
-        ArchiveStopped where it is not the one to go on from (`offloader.trust`): then nothing is published.
+        Raises ArchiveStopped, and publishes nothing, if `offloader.trust` does not allow to continue from it.
         """
         async with self.turn:
             recorded, revision = await self.record.read()
@@ -156,9 +166,9 @@ class PartitionArchive:
 
             async def check(found: Snapshot | None) -> None:
                 nonlocal announced
-                # Of a metadata that was the same before and after, the manifest was the newest in between.
+                # If metadata is the same before and after, the manifest was the newest in between.
                 if not announced and (await self.record.read())[1] != revision:
-                    raise ManifestFenced("what metadata says of it changed meanwhile", where=str(self.partition.tp))
+                    raise ManifestFenced("the archive's record in metadata changed", where=str(self.partition.tp))
                 await self._judge(found, recorded)
                 check_history(self.partition.log, found, self.manifests_url)
                 if not announced:
@@ -169,7 +179,7 @@ class PartitionArchive:
                 self.store,
                 self.layout,
                 self.leader_epoch,
-                # Where nothing was ever archived there is nothing below the local log.
+                # If nothing was ever archived, there are no records below the local log.
                 self.partition.log.local_log_start_offset,
                 now_ms,
                 check=check,
@@ -189,7 +199,7 @@ class PartitionArchive:
         return Local(self.partition.log.log_start_offset, self.partition.log.local_log_start_offset)
 
     def known(self, recorded: Archived | None) -> Archived | None:
-        """What metadata says, or what was published here and could not be recorded."""
+        """Returns what metadata says, or, if it is newer, what was published here and could not be recorded."""
         current = None if self._writer is None else self._writer.current
         return newest_known(recorded, current, self.leader_epoch)
 
@@ -198,14 +208,14 @@ class PartitionArchive:
         if judgement.verdict is Verdict.DEPOSED:
             assert found is not None
             raise ManifestFenced(
-                f"epoch {self.leader_epoch} is deposed: epoch {found.version.leader_epoch} has published",
+                f"epoch {self.leader_epoch} is deposed: epoch {found.version.leader_epoch} has already published",
                 where=self.manifests_url,
             )
         if not judgement.stops:
             return
         if judgement.verdict is Verdict.WENT_BACK and found is not None and is_of(found, self.owner):
             check_history(self.partition.log, found, self.manifests_url)
-            self._catalog.put(found)  # What it still names can be read.
+            self._catalog.put(found)  # Readers can still read what it names.
         stopped = Stopped(judgement.verdict, judgement.what)
         error = self._stop(stopped)
         await self.record.stop(stopped)
@@ -224,17 +234,16 @@ class PartitionArchive:
         self._catalog.resume(self.layout)
 
     def next_segment(self, now_ms: int) -> NextSegment | None:
-        """None also while the next one is held."""
-        following = next_to_archive(
-            self.partition.log.sealed_segments(), self.writer.current, self.partition.last_stable_offset
-        )
+        """Returns the next segment to archive. Also returns None while that segment is held."""
+        log, stable_end = self.partition.log, self.partition.last_stable_offset
+        following = next_to_archive(log.sealed_segments(), self.writer.current, stable_end, log.log_start_offset)
         held = self.held
         if held is not None and (following is None or following.info.contents != held.info.contents):
             held = self.held = None
         return None if held is not None and not held.is_due(now_ms) else following
 
     def hold(self, following: NextSegment, error: CorruptLog, now_ms: int) -> None:
-        """Its proof failed. It may have been compacted or dropped under the worker: then it is no longer there."""
+        """Holds a segment whose proof failed, unless it was compacted or dropped meanwhile and is no longer there."""
         info, held = following.info, self.held
         there = {(each.contents, each.cleaned_ms) for each in self.partition.log.sealed_segments()}
         if (info.contents, info.cleaned_ms) not in there:
@@ -246,15 +255,21 @@ class PartitionArchive:
         self.held = Held(info, str(error), since_ms, now_ms, self._file)
 
     async def begin(self, following: NextSegment, now_ms: int) -> ArchiveJob:
-        """The work of archiving a segment, under a name that metadata knows before the bucket does. CorruptLog where it
-        is known to be damaged."""
+        """Returns the job that archives a segment. Metadata names the upload before the bucket has it.
+        Raises CorruptLog if the segment is known to be damaged, and KeyMissing if its key is not here."""
         info = following.info
         self._file = signature(info.path)
         if info.damage and not await proved_again(self.partition.log, info):
             raise CorruptLog(info.damage, where=info.path, hint=REPLACE_IT)
+        source = self.partition.log
+        producers = await asyncio.to_thread(
+            producers_at, source.directory, source.sealed_segments(), info.end_offset, now_ms
+        )
+        base = following.base_offset
+        master_key = await demand_encryption(self.record, self.store.keys, source.config, base)
         async with self.turn:
             await self._remove_abandoned()
-            name = SegmentName(following.base_offset, self.leader_epoch, uuid.uuid4().hex)
+            name = SegmentName(base, self.leader_epoch, uuid.uuid4().hex)
             self._name(name)
             await self._record_archived()
         return ArchiveJob(
@@ -262,16 +277,18 @@ class PartitionArchive:
             name=name,
             log_path=info.path,
             contents=info.contents,
-            base_offset=following.base_offset,
-            epochs=epochs_within(self.partition.log.epochs.entries(), following.base_offset, info.end_offset),
-            producers=snapshot_bytes(self.partition.log.directory, info.end_offset),
+            base_offset=base,
+            epochs=epochs_within(source.epochs.entries(), base, info.end_offset),
+            producers=producers,
             now_ms=now_ms,
             bytes_per_second=self._settings.bytes_per_second,
             zstd_level=self._settings.zstd_level,
+            master_key=master_key,
+            aborted=tuple(self.partition.aborted_transactions(info.base_offset, info.end_offset)),
         )
 
-    async def publish(self, segment: Segment, now_ms: int) -> None:
-        """A verified segment becomes the truth, then metadata says so."""
+    async def publish(self, segment: SegmentEntry, now_ms: int) -> None:
+        """Publishes a verified segment, then records it in metadata."""
         async with self.turn:
             failpoints.reach("archive.before_publish")
             await self.writer.append([segment], now_ms)
@@ -284,7 +301,7 @@ class PartitionArchive:
         self.archived_bytes += segment.log_bytes
 
     async def replace(self, replacements: Sequence[Replacement], now_ms: int) -> None:
-        """Examined segments take the place of those they were made from, which live on through the grace period."""
+        """Puts examined segments in the place of their originals, which stay for the grace period."""
         async with self.turn:
             failpoints.reach("replace.before_publish")
             await self.writer.replace(replacements, now_ms)
@@ -292,14 +309,14 @@ class PartitionArchive:
             await self._published()
 
     async def look(self, now_ms: int) -> None:
-        """Now and then, also where there is nothing to do, asks whether the bucket went back."""
+        """Asks from time to time whether the bucket went back."""
         if 0 <= now_ms - self._looked_ms < LOOK_MS:
             return
         if not await self.writer.still_there():
             raise ManifestFenced(
                 "the manifest that was published last is no longer there",
                 where=str(self.partition.tp),
-                hint="it is looked at anew before anything else is done",
+                hint="the newest manifest is loaded again before anything else is done",
             )
         self._looked_ms = now_ms
 
@@ -310,14 +327,9 @@ class PartitionArchive:
 
     async def _expire(self, now_ms: int) -> None:
         partition_log, current = self.partition.log, self.writer.current
-        # DeleteRecords moved the log start; the archive follows as far as it reaches.
-        start = min(max(partition_log.log_start_offset, current.log_start_offset), current.end_offset)
-        expiry = Expiry(
-            partition_log.config,
-            dataclasses.replace(current, log_start_offset=start),
-            partition_log.segments(),
-            now_ms,
-        )
+        segments = partition_log.segments()
+        start = archive_start(partition_log.log_start_offset, current, segments)
+        expiry = Expiry(partition_log.config, dataclasses.replace(current, log_start_offset=start), segments, now_ms)
         async for segment in self.manifest.segments(current.start_offset, current.end_offset):
             if not expiry.expires(segment):
                 break
@@ -339,7 +351,7 @@ class PartitionArchive:
         self._keep(wrong, now_ms)
 
     def _keep(self, wrong: str, now_ms: int) -> None:
-        """The oldest local segment stays, if anything is wrong with its archived copy."""
+        """If something is wrong with the archived copy of the oldest local segment, notes that the segment stays."""
         if not wrong:
             self.kept = None
             return
@@ -351,13 +363,9 @@ class PartitionArchive:
         self.kept = Held(info, why, since_ms, now_ms, signature(info.path))
 
     async def collect_removed(self, now_ms: int) -> int:
-        """Delete objects that the manifest let go of longer ago than the grace period; how many."""
+        """Deletes objects that the manifest removed longer ago than the grace period. Returns how many."""
         async with self.turn:
-            due = [
-                gone.key
-                for gone in self.writer.current.removed
-                if now_ms - gone.removed_ms >= self._settings.delete_grace_ms
-            ]
+            due = self._grace.over(self.writer.current.removed, now_ms)
             if not due or await self.pinned(now_ms):
                 return 0
             await self.ensure_still_leading()
@@ -369,23 +377,20 @@ class PartitionArchive:
             return len(due)
 
     async def collect_orphans(self, now_ms: int) -> int:
-        """Delete objects of this partition that its manifest does not name, and superseded manifests; how many.
-
-        Only those too old to be a write under way, whatever the clocks say, and none that may be newer than the
-        manifest. Rows lie in a folder by topic name, so what is left there of a deleted topic of the same name goes
-        too; what a topic of that name in another cluster's manifest holds does not.
+        """Deletes objects of this partition that its manifest does not name, and superseded ones. Returns how many.
+        Deletes only objects that are too old to be a write under way, even if clocks differ, and none that may be newer
+        than the manifest. Rows lie in one folder per topic name. So the rows that a deleted topic of the same name left
+        there are deleted too, but not those that the manifest of another cluster's topic of that name holds.
         """
         async with self.turn:
-            # Also where there is nothing to delete: so it is noticed that a bucket went back.
-            await self.ensure_still_leading()
+            await self.ensure_still_leading()  # Even if there is nothing to delete: the bucket may have gone back.
             manifest = self.manifest
             found = await unnamed_objects(self.store, [self.layout], await named_keys(manifest))
             old = [info.key for info in found.values() if now_ms - info.modified_ms >= self._settings.orphan_age_ms]
             orphans = [key for key in old if not may_be_newer(key, manifest.snapshot)]
-            if any(self.layout.parse_rows(key) or self.layout.parse_index(key) for key in orphans):
-                needed = await named_by_other_topics(self.store, self.layout) | await proposals.named(
-                    self.store, self.layout
-                )
+            if any(self.layout.parse_segment(key) for key in orphans):
+                needed = await named_by_other_topics(self.store, self.layout)
+                needed |= await proposals.named(self.store, self.layout)
                 orphans = [key for key in orphans if key not in needed]
             before = now_ms - self._settings.manifest_history_ms
             superseded = [info.key for info in await superseded_manifests(self.store, manifest, before)]
@@ -397,9 +402,8 @@ class PartitionArchive:
             return len(orphans)
 
     async def pinned(self, now_ms: int) -> bool:
-        """Whether a job holds the topic's retention; asked only when something is to go, for it costs a LIST.
-
-        A pin that cannot be read may hold, and holds up nothing else.
+        """Returns whether a job holds the topic's retention. Costs a LIST, so it is asked only before a deletion.
+        A pin that cannot be read counts as valid. It delays nothing else.
         """
         try:
             self.pins = await pins.held(self.store, self.layout.topic, self.layout.topic_id, now_ms)
@@ -414,11 +418,11 @@ class PartitionArchive:
         abandoned = self._uploading
         if abandoned is not None and abandoned.base_offset >= self.writer.current.end_offset:
             await self.ensure_still_leading()
-            await self.store.delete([self.layout.rows(abandoned), self.layout.index(abandoned)])
+            await self.store.delete(self.layout.objects(abandoned))
         self._name(None)
 
     def _name(self, upload: SegmentName | None) -> None:
-        """This upload is named in metadata, or is to be; None: there is none any more."""
+        """Sets the upload that metadata names or will name. None means that there is none any more."""
         self._uploading = upload
         self._came(Event.SETTLED if upload is None else Event.NAMED)
 
@@ -427,11 +431,11 @@ class PartitionArchive:
             raise ManifestFenced(
                 "the newest manifest is not the one that was published here last",
                 where=str(self.partition.tp),
-                hint="nothing is deleted; it is looked at anew",
+                hint="nothing is deleted; the newest manifest is loaded again",
             )
 
     async def _published(self) -> None:
-        """What was just published is what readers follow, and what metadata says."""
+        """Shows readers what was just published, and records it in metadata."""
         self._show()
         await self._record_archived()
 

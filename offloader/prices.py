@@ -1,4 +1,4 @@
-"""What storage and requests cost: the settings of `tierlog cost`, with list prices as defaults."""
+"""Prices of storage and requests: the settings of `tierlog cost`, with list prices as defaults."""
 
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ class CostSettings:
     nvme_gb_month: float = field(
         default=0.132,
         metadata={
-            "doc": "Price of a GB of local NVMe for a month: an i3en instance on demand, by the room on its disks.",
+            "doc": "Price of a GB of local NVMe for a month: an i3en instance on demand, per GB of its disks.",
             "min": 0,
         },
     )

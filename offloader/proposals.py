@@ -1,13 +1,13 @@
-"""The leader's answer to proposals: what a compaction rewrote is published, or refused with the reason.
+"""The leader's answer to proposals: it publishes what a compaction rewrote, or refuses it with the reason.
 
-    examined, whole -> manifest with the new in the place of the old -> proposal deleted
-                    -> refusal written -> proposal deleted
+    examined completely -> manifest with the new in the place of the old -> proposal deleted
+                        -> refusal written -> proposal deleted
 
-Examining reads every new object and may take long, so it holds up nothing: only the publish takes the partition's turn,
-and compares with the manifest once more. A leader that crashes between two steps finds the proposal again; a deposed
-one answers nothing.
+Examining reads every new object and may take long, so it delays nothing else: only the publish takes the partition's
+turn, and it compares the proposal with the manifest again. A leader that crashes between two steps finds the proposal
+again. A deposed leader answers nothing.
 
-Looking costs a LIST, so it is done as often as garbage is looked for, and when somebody asks.
+Looking for proposals costs a LIST. So it happens as often as garbage is looked for, and when somebody asks.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,17 @@ import structlog
 from cold_tier import proposals
 from cold_tier.errors import CorruptManifest, ReplacementRefused
 from cold_tier.reports import Considered
+from offloader.encryption import demand_of
 from offloader.partition_archive import PartitionArchive
 
 _log = structlog.get_logger()
 
 MOST_REMOVED: Final = 100_000
-"""Objects that wait for their deletion: every manifest lists them. A proposal that comes when there are more, waits."""
+"""The most removed objects that may wait for deletion, since every manifest lists them. With more, proposals wait."""
 
 
 async def consider(archive: PartitionArchive, clock: Callable[[], int]) -> list[Considered]:
-    """Answer every proposal for a partition whose archive is open. The grace of the old begins at the publish."""
+    """Answers every proposal for a partition whose archive is open. The grace of old objects begins at the publish."""
     store, layout = archive.store, archive.layout
     answered = []
     for name, proposal in (await proposals.waiting(store, layout)).items():
@@ -41,7 +42,8 @@ async def consider(archive: PartitionArchive, clock: Callable[[], int]) -> list[
                 raise ReplacementRefused(proposal.what, where=proposal.where)
             if not await proposals.is_published(archive.manifest, proposal):
                 by_key = "compact" in archive.partition.log.config.cleanup_policy
-                await proposals.examine(store, archive.manifest, proposal, by_key=by_key)
+                demand = demand_of((await archive.record.read())[0])
+                await proposals.examine(store, archive.manifest, proposal, by_key=by_key, demand=demand)
                 await archive.replace(proposal.replacements, clock())
             await archive.ensure_still_leading()
             await store.delete([layout.proposal(name)])

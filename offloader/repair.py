@@ -1,14 +1,14 @@
-"""What a person may decide of an archive that is stopped (`offloader.trust`). The partition's leader does it.
+"""What a person may decide about a stopped archive (`offloader.trust`). The partition's leader does it.
 
-    recover      manifests went back: take up again the segments that are in the bucket and that no manifest names. Only
-                 where nothing is missing then.
-    accept-loss  the same, and what is in neither tier is given up: a segment without rows stands in its place, and the
+    recover      manifests went back: adds again the segments that are in the bucket and that no manifest names. Only
+                 if nothing is missing then.
+    accept-loss  the same, but gives up what is in neither tier: a segment without rows stands in its place, and the
                  manifest says that it was lost.
-    take-over    somebody else has published: what he published is taken for this partition's own history. Only where
-                 it is, as far as the local log can show. He is fenced from then on.
+    take-over    somebody else has published: accepts their manifests as this partition's own history. Only if they
+                 are, as far as the local log can show. The other publisher is fenced from then on.
 
-A repair publishes above every version that was ever published here, under a token of its own that metadata knows
-first: a stop half-way leaves the archive stopped, or repaired.
+A repair publishes above every version that was ever published here. It uses its own token, which it first writes to
+metadata. So a stop in the middle leaves the archive stopped or repaired.
 """
 
 import asyncio
@@ -22,12 +22,14 @@ import structlog
 from cold_tier.cache import ColdReadSettings
 from cold_tier.errors import ArchiveNotStopped, CorruptObject, ObjectMissing, RecordsMissing
 from cold_tier.format.index import read_index
+from cold_tier.format.open import prove_aside
+from cold_tier.format.read import SegmentReader
 from cold_tier.format.write import write_segment
 from cold_tier.layout import PartitionLayout, SegmentName, Version
-from cold_tier.manifest.model import NO_TIMESTAMP, Lost, Segment, Snapshot
+from cold_tier.manifest.model import NO_TIMESTAMP, Lost, SegmentEntry, Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
 from cold_tier.manifest.writer import ManifestWriter
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.bucket import Bucket
 from cold_tier.reader import ColdReader
 from cold_tier.reports import Repaired
 from cold_tier.upload import READ_BACK_BYTES, upload_segment
@@ -38,6 +40,7 @@ from hot_tier.record.crc import crc32c
 from hot_tier.record.records import Record, decode_records
 from offloader.archive_record import ArchiveRecord
 from offloader.chain import Candidate, Hole, best_chain, needed
+from offloader.encryption import demand_of
 from offloader.local_history import check_history, epochs_within, other_epoch
 from offloader.partition_archive import PartitionArchive
 from offloader.trust import FOR_GOOD, Verdict, judge
@@ -89,7 +92,7 @@ async def take_over(archive: PartitionArchive, now_ms: int) -> Repaired:
             led_anew = False
             await archive.record.resume()
     archive.mistrust()
-    if not led_anew:  # Else the new epoch's archive is opened in the next round.
+    if not led_anew:  # Otherwise the next round opens the archive of the new epoch.
         await archive.open(now_ms)
     return Repaired(archive.layout.topic, archive.layout.partition, 0 if found is None else found.end_offset)
 
@@ -97,7 +100,7 @@ async def take_over(archive: PartitionArchive, now_ms: int) -> Repaired:
 async def _find_chain(
     archive: PartitionArchive, found: Snapshot | None, known: Archived | None
 ) -> list[Candidate | Hole]:
-    """Those of no manifest are read whole before they count."""
+    """Returns the best chain. Reads every chosen segment completely that no manifest names."""
     partition_log, local = archive.partition.log, archive.local
     candidates = await _candidates(archive, found)
     start = local.log_start_offset if found is None else found.start_offset
@@ -106,7 +109,7 @@ async def _find_chain(
         start = max((segment.base_offset for segment in holding), default=start)
     goal = max(local.local_start_offset, known.end_offset if known else 0, found.end_offset if found else 0)
     goal = min(goal, partition_log.log_end_offset)
-    checked: dict[SegmentName, Segment] = {}
+    checked: dict[SegmentName, SegmentEntry] = {}
     while True:
         chain = needed(best_chain(candidates, Offset(start), Offset(goal)), Offset(local.local_start_offset))
         unsure = [
@@ -125,40 +128,43 @@ async def _find_chain(
 
 async def _candidates(archive: PartitionArchive, found: Snapshot | None) -> list[Candidate]:
     store, layout = archive.store, archive.layout
-    sizes = {info.key: info.size async for info in store.list(layout.rows_folder)}
-    sizes |= {info.key: info.size async for info in store.list(layout.index_folder)}
+    folders = (layout.rows_folder, layout.index_folder, layout.aside_folder)
+    sizes = {info.key: info.size for folder in folders async for info in store.list(folder)}
     candidates: list[Candidate] = []
     if found is not None:
         async for segment in Manifest(found, PageCache(store)).segments(found.start_offset, found.end_offset):
-            there = sizes.get(layout.rows(segment.name)) == segment.rows_bytes
-            there = there and sizes.get(layout.index(segment.name)) == segment.index_bytes
+            there = segment.objects(layout).items() <= sizes.items()
             candidates.append(Candidate(segment, named=True, there=there))
     named = {each.segment.name for each in candidates}
     names = [name for key in sizes if (name := layout.parse_index(key)) is not None]
     rest = [name for name in names if name not in named and layout.rows(name) in sizes]
     start = archive.partition.log.log_start_offset if found is None else found.start_offset
+    demand = demand_of((await archive.record.read())[0])
     for at in range(0, len(rest), _AT_ONCE):
         read = await asyncio.gather(*(_from_index(store, layout, name) for name in rest[at : at + _AT_ONCE]))
         candidates += [
             Candidate(segment, named=False)
             for segment in read
             if segment is not None
-            and segment.rows_bytes == sizes[layout.rows(segment.name)]
+            and segment.objects(layout).items() <= sizes.items()
             and start < segment.end_offset <= archive.partition.log.log_end_offset
             and other_epoch(archive.partition.log, segment) is None
+            and (demand is None or demand.met_by(segment))
         ]
     return candidates
 
 
-async def _from_index(store: RetryingStore, layout: PartitionLayout, name: SegmentName) -> Segment | None:
-    """What the index says of a segment; None where it cannot be read. The rows are not read yet."""
+async def _from_index(store: Bucket, layout: PartitionLayout, name: SegmentName) -> SegmentEntry | None:
+    """Returns what the index says about a segment, or None if it cannot be read. Does not read the other objects."""
     try:
         data = await store.get(layout.index(name))
-        index = read_index(data, f"{store.url}{layout.index(name)}")
+        where = f"{store.url}{layout.index(name)}"
+        index = read_index(data, where)
+        master_key = (await asyncio.to_thread(SegmentReader.open, index, where)).master_key
     except (CorruptObject, ObjectMissing):
         return None
     groups = index.row_groups
-    return Segment(
+    return SegmentEntry(
         name=name,
         end_offset=index.end_offset,
         rows=sum(group.rows for group in groups),
@@ -168,15 +174,17 @@ async def _from_index(store: RetryingStore, layout: PartitionLayout, name: Segme
         rows_crc32c=0,
         index_bytes=len(data),
         index_crc32c=crc32c(data),
-        # The manifests that knew the size of the log are gone. This is less, so retention keeps more.
+        # The manifests that held the size of the log are gone. This size is smaller, so retention keeps more.
         log_bytes=index.rows_bytes,
         archived_ms=0,
         epochs=index.epochs,
+        master_key=master_key,
+        aside=None if index.aside is None else index.aside.entry,
     )
 
 
-async def _read_whole(store: RetryingStore, layout: PartitionLayout, name: SegmentName) -> Segment | None:
-    """Its manifest entry, if its rows are those that the index describes, byte for byte."""
+async def _read_whole(store: Bucket, layout: PartitionLayout, name: SegmentName) -> SegmentEntry | None:
+    """Returns the segment's manifest entry if its other objects match the index byte for byte, else None."""
     segment = await _from_index(store, layout, name)
     if segment is None:
         return None
@@ -194,6 +202,7 @@ async def _read_whole(store: RetryingStore, layout: PartitionLayout, name: Segme
             checksum, at, tail = crc32c(data, checksum), at + len(data), tail + bytes(data)
             if at > segment.rows_bytes:
                 return None
+        await prove_aside(store, layout, segment, index)
     except (CorruptObject, ObjectMissing):
         return None
     if at != segment.rows_bytes or not tail.endswith(index.footer):
@@ -210,7 +219,7 @@ async def _publish(
     now_ms: int,
 ) -> Repaired:
     layout, taken_up, lost = archive.layout, 0, []
-    segments: list[Segment] = []
+    segments: list[SegmentEntry] = []
     for step in chain:
         if isinstance(step, Hole):
             segments.append(await _stand_in(archive, step, scratch, now_ms))
@@ -243,8 +252,8 @@ async def _publish(
     return Repaired(layout.topic, layout.partition, writer.current.end_offset, taken_up, ranges)
 
 
-async def _stand_in(archive: PartitionArchive, hole: Hole, scratch: str, now_ms: int) -> Segment:
-    """A segment without rows."""
+async def _stand_in(archive: PartitionArchive, hole: Hole, scratch: str, now_ms: int) -> SegmentEntry:
+    """Uploads a segment without rows and returns it."""
     layout = archive.layout
     name = SegmentName(hole.start_offset, archive.leader_epoch, uuid.uuid4().hex)
     os.makedirs(scratch, exist_ok=True)
@@ -268,7 +277,7 @@ async def _stand_in(archive: PartitionArchive, hole: Hole, scratch: str, now_ms:
 
 
 async def _compare(archive: PartitionArchive, manifest: Manifest) -> None:
-    """Records that both tiers have are the same ones."""
+    """Raises CorruptLog unless records that both tiers have are the same."""
     partition_log = archive.partition.log
     end = min(manifest.snapshot.end_offset, partition_log.log_end_offset)
     at: int = max(partition_log.local_log_start_offset, manifest.snapshot.start_offset)
@@ -282,7 +291,7 @@ async def _compare(archive: PartitionArchive, manifest: Manifest) -> None:
             for offset in sorted(cold.keys() & hot.keys()):
                 if not _same(cold[offset], hot[offset]):
                     raise CorruptLog(
-                        f"offset {offset} is another record in the archive than in the local log",
+                        f"offset {offset} holds another record in the archive than in the local log",
                         where=f"{archive.store.url}{archive.layout.manifest_folder}",
                         hint="these are two histories: give this broker a bucket or a prefix of its own, or delete "
                         "the topic here and `tierlog archive restore` it",

@@ -1,13 +1,13 @@
-"""Topics rebuilt from the bucket alone, on a node that does not have them.
+"""Rebuilds topics from the bucket alone, on a node that does not have them.
 
-    plan      newest life of each topic: description, manifests, leader epochs, the last segment's producer state
+    plan      the newest topic of each name: description, manifests, leader epochs, the last segment's producer state
     logs      each partition's log begins, empty, at the archived end; its log start is the archive's. In a cluster
-              the restoring broker leads them all at first, and the other replicas begin there when they follow
-    metadata  each manifest as the one to go on from: whoever published it is the owner no more. Then the topic with
-              its old id and settings, each partition in a leader epoch above every archived one
+              the restoring broker leads all partitions at first; the other replicas begin there when they follow
+    metadata  each manifest is recorded as the one to continue from: its publisher no longer owns the archive. Then
+              the topic with its old id and settings, each partition in a leader epoch above every archived one
 
-What is planned is only read from the bucket. A stop before the metadata is written leaves empty logs of a topic that
-does not exist; restoring again begins anew. Records that were never archived are not there: offsets go on at the
+Planning only reads from the bucket. A stop before the metadata is written leaves empty logs of a topic that does not
+exist; the next restore begins again. Records that were never archived are not restored: offsets continue at the
 archived end, in a higher epoch, which tells clients that history was cut.
 
 Partitions without a manifest come back empty. Topics that belong to the service are not archived, so not restored.
@@ -26,11 +26,12 @@ from cold_tier.inventory import ArchivedTopic, describe, find_topics
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.model import Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.bucket import Bucket
 from cold_tier.reports import RestoredPartition, RestoredTopic
 from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.image import ClusterImage
-from hot_tier.cluster.model import INTERNAL_TOPICS, PartitionState, Topic, archived_key, encode
+from hot_tier.cluster.internal_topics import AUDIT_TOPIC, INTERNAL_TOPICS
+from hot_tier.cluster.model import PartitionState, Topic, archived_key, encode
 from hot_tier.cluster.producer_ids import ProducerIds
 from hot_tier.cluster.store import MetadataStore, Put
 from hot_tier.errors import StorageFailure, TierlogError, TopicExists, UnknownTopic
@@ -43,13 +44,14 @@ from offloader.archive_record import adopted
 
 _ARCHIVED: Final = "remote.storage.enable"
 _UNSEEN_PRODUCERS: Final = 1_000_000
-"""Ids handed out after the last archived segment are in no archive, and their producers may still live: a wide step
-keeps clear of them."""
+"""Ids given out after the last archived segment are in no archive, and their producers may still be alive. This step is
+wide enough to skip those ids.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the bucket knows of one partition."""
+    """What the bucket knows about one partition."""
 
     snapshot: Snapshot
     epochs: tuple[tuple[int, int], ...]
@@ -67,11 +69,11 @@ class TopicPlan:
     warnings: list[str] = field(default_factory=list)
 
 
-async def _find_lives(store: RetryingStore, names: Sequence[str]) -> list[list[ArchivedTopic]]:
-    """These topics, or all that the bucket holds; each with every life under its name."""
+async def _find_lives(store: Bucket, names: Sequence[str]) -> list[list[ArchivedTopic]]:
+    """Returns these topics, or all in the bucket. Each inner list has all topics that ever had one name."""
     lives: dict[str, list[ArchivedTopic]] = {}
     for topic in await find_topics(store, names[0] if len(names) == 1 else None):
-        if topic.name not in INTERNAL_TOPICS and (not names or topic.name in names):
+        if topic.name not in INTERNAL_TOPICS - {AUDIT_TOPIC} and (not names or topic.name in names):
             lives.setdefault(topic.name, []).append(topic)
     for name in names:
         if name not in lives:
@@ -79,13 +81,13 @@ async def _find_lives(store: RetryingStore, names: Sequence[str]) -> list[list[A
     return list(lives.values())
 
 
-async def plan_topic(store: RetryingStore, lives: list[ArchivedTopic], config: Mapping[str, str]) -> TopicPlan:
+async def plan_topic(store: Bucket, lives: list[ArchivedTopic], config: Mapping[str, str]) -> TopicPlan:
     warnings: list[str] = []
     described = [(await _described(store, life, warnings), life) for life in lives]
     description, topic = max(described, key=lambda pair: pair[0].created_ms)
     if topic.bare:
         raise CorruptManifest(
-            f"partition {topic.bare[0].partition} has archived objects and no manifest: it would come back empty",
+            f"partition {topic.bare[0].partition} has archived objects but no manifest: it would come back empty",
             where=f"{store.url}{topic.bare[0].folder}",
             hint="put its manifests back from a copy of the bucket first",
         )
@@ -94,7 +96,7 @@ async def plan_topic(store: RetryingStore, lives: list[ArchivedTopic], config: M
         history = await load_history(store, layout)
         if history is not None:
             histories[int(layout.partition)] = history
-    # Without it the archive of a node whose default is off would be out of sight.
+    # Without it, a node whose default is off would not see the archive.
     settings = {**description.config, _ARCHIVED: "true", **config}
     described_topic = TopicDescription(
         description.name,
@@ -107,18 +109,19 @@ async def plan_topic(store: RetryingStore, lives: list[ArchivedTopic], config: M
     return TopicPlan(described_topic, histories, warnings)
 
 
-async def _described(store: RetryingStore, topic: ArchivedTopic, warnings: list[str]) -> TopicDescription:
+async def _described(store: Bucket, topic: ArchivedTopic, warnings: list[str]) -> TopicDescription:
     try:
         return await describe(store, topic)
     except CorruptObject as error:
-        # Records without their settings are better than no records; nothing may expire for want of settings.
+        # Records without their settings are better than no records, and no record may expire because of missing
+        # settings.
         warnings.append(f"{error}: restored with default settings and without retention")
         partitions = max((layout.partition for layout in topic.layouts), default=0) + 1
         unlimited = {"retention.ms": "-1", "retention.bytes": "-1"}
         return TopicDescription(topic.name, topic.id, partitions, 1, unlimited, 0)
 
 
-async def load_history(store: RetryingStore, layout: PartitionLayout) -> History | None:
+async def load_history(store: Bucket, layout: PartitionLayout) -> History | None:
     snapshot = await load_newest(store, layout)
     if snapshot is None:
         return None
@@ -133,14 +136,14 @@ async def load_history(store: RetryingStore, layout: PartitionLayout) -> History
     if last is not None:
         key = layout.index(last.name)
         found = read_producers(read_index(await store.get(key), f"{store.url}{key}").producers)
-        # An older state would refuse what a producer sends next; none at all lets it begin anew.
+        # An older state would refuse what a producer sends next. Without any state the producer can begin again.
         if found is not None and found[0] == snapshot.end_offset:
             producers = found[1]
     return History(snapshot, tuple(epochs.entries()), producers)
 
 
 class Restorer:
-    """Puts plans into effect on one node, running or not."""
+    """Carries out plans on one node, which may be running or not."""
 
     def __init__(
         self,
@@ -168,7 +171,7 @@ class Restorer:
                 )
 
     async def restore(self, plan: TopicPlan) -> RestoredTopic:
-        """A topic that exists is left alone."""
+        """Restores the topic. Leaves a topic that already exists unchanged."""
         described = plan.description
         if self._image.find_topic(described.name) is not None:
             return RestoredTopic(described.name, described.id, restored=False)
@@ -181,6 +184,7 @@ class Restorer:
             replication_factor=replicas,
             config=MappingProxyType(described.config),
             created_ms=described.created_ms,
+            internal=described.name in INTERNAL_TOPICS,
         )
         self._clear(topic)
         restored: list[RestoredPartition] = []
@@ -194,6 +198,8 @@ class Restorer:
                 restored.append(RestoredPartition(number, 0, 0, 0, 0, epoch))
                 continue
             snapshot = history.snapshot
+            # Nothing undecided is archived. The markers of the last transactions may lie behind the archive's end.
+            history.producers.end_transactions()
             log = self._logs.log(topic.name, topic.id, PartitionId(number), config)
             log.start_from_archive(
                 snapshot.log_start_offset, snapshot.end_offset, list(history.epochs), history.producers
@@ -205,7 +211,7 @@ class Restorer:
                     number, snapshot.log_start_offset, snapshot.end_offset, snapshot.segments, rows, epoch
                 )
             )
-            await asyncio.sleep(0)  # Each log waits for the disk.
+            await asyncio.sleep(0)  # Each log waits for the disk, so let other tasks run in between.
         if producer >= 0:
             await self._producer_ids.skip_past(producer + _UNSEEN_PRODUCERS)
         for number, history in plan.histories.items():
@@ -220,12 +226,12 @@ class Restorer:
         return RestoredTopic(topic.name, topic.id, True, dict(described.config), restored, warnings)
 
     def _replicas(self, number: int, count: int) -> tuple[NodeId, ...]:
-        """This node, which has the log, and others that begin at the archived end as it does."""
+        """Returns this node, which has the log, and others, which begin at the archived end like it."""
         others = [broker.id for broker in self._image.brokers() if broker.id != self._node_id]
         return (self._node_id, *(others[(number + turn) % len(others)] for turn in range(count - 1)))
 
     def _clear(self, topic: Topic) -> None:
-        """Away with what an interrupted restore left; records on disk are never taken for that."""
+        """Deletes what an interrupted restore left. Raises StorageFailure if there are records on disk."""
         for number in range(topic.partitions):
             log = self._logs.log(topic.name, topic.id, PartitionId(number), self._admin.defaults)
             if log.size_bytes:
@@ -251,14 +257,14 @@ class Restorer:
 
 
 async def restore_all(
-    store: RetryingStore,
+    store: Bucket,
     restorer: Restorer,
     names: Sequence[str] = (),
     config: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[RestoredTopic]:
-    """These topics, which must not exist, or all that do not; `config` goes above their own settings.
+    """Restores these topics, which must not exist, or all that do not exist. `config` overrides their own settings.
 
-    Of all, one that is damaged does not keep the others away; of those that were named, it is raised.
+    If topics are named, a damaged one raises its error. If not, it is reported and the others are restored.
     """
     restorer.refuse_existing(names)
     for lives in await _find_lives(store, names):

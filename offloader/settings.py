@@ -10,7 +10,7 @@ class OffloadSettings:
     )
     workers: int = field(default=1, metadata={"doc": "Worker processes that convert and upload, at low priority."})
     bytes_per_second: int = field(
-        default=0, metadata={"doc": "Limit on the bytes of local segments archived per second and worker; 0: none."}
+        default=0, metadata={"doc": "Limit on the bytes of local segments archived per second and worker; 0: no limit."}
     )
     zstd_level: int = field(
         default=3,
@@ -18,7 +18,7 @@ class OffloadSettings:
     )
     delete_grace_ms: int = field(
         default=600_000,
-        metadata={"doc": "How long an object stays after the manifest let go of it, so that readers in flight finish."},
+        metadata={"doc": "How long an object stays after it left the manifest, so that readers in flight can finish."},
     )
     orphan_age_ms: int = field(
         default=24 * 3600 * 1000,

@@ -1,7 +1,8 @@
-"""The batches of a sealed segment, each read once into memory of its own and proven there: rows come from these bytes.
+"""Reads the batches of a sealed segment, each once into its own memory, and proves them there. Rows come from these
+bytes.
 
-A mapped file may be read twice by the kernel and differ in between, and a file that was cut kills who looks behind its
-end. So the file is read, part by part, and what is proven is what is converted.
+The kernel may read a mapped file twice and get different bytes, and reading a mapped file after its cut end kills the
+process. So the file is read part by part, and exactly the bytes that were proven are converted.
 """
 
 import os
@@ -16,12 +17,15 @@ from hot_tier.record.batch import HEADER_BYTES, BatchHeader, check_crc, iter_hea
 
 _READ_BYTES: Final = 4 << 20
 
-REPLACE_IT: Final = "put a whole copy of the file in its place; it is not archived before"
+REPLACE_IT: Final = "put an undamaged copy of the file in its place; until then it is not archived"
 
 
 def proven_batches(path: str, contents: Contents) -> Iterator[tuple[memoryview, int, BatchHeader]]:
-    """Each batch as the buffer it lies in, its position there, and its header. CorruptLog where the file is not what
-    its seal says: raised at the batch that shows it, at the latest when all have been given."""
+    """Yields each batch as the buffer that holds it, its position there, and its header.
+
+    Raises CorruptLog if the file is not what its seal says: at the batch that shows it, or at the latest after all
+    batches.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:
@@ -39,14 +43,16 @@ def proven_batches(path: str, contents: Contents) -> Iterator[tuple[memoryview, 
                 check_crc(data, header, at)
                 gap = header.base_offset - next_offset
                 if gap < 0 or (gap and contents.dense) or header.last_offset_delta < 0:
-                    raise _damaged(path, f"offset {header.base_offset} at byte {position}, expected {next_offset}")
+                    raise _damaged(
+                        path, f"found offset {header.base_offset} at byte {position}, expected {next_offset}"
+                    )
                 digest = digest_of_heads(data[at:], digest)
                 batches += 1
                 yield data, at, header
                 next_offset = header.end_offset
                 position = start + at + header.size
             if position == start:
-                raise _damaged(path, f"no whole batch at byte {position}")
+                raise _damaged(path, f"there is no complete batch at byte {position}")
         if next_offset > contents.end_offset or (next_offset < contents.end_offset and contents.dense):
             raise _damaged(path, f"the batches end at offset {next_offset}, the seal says {contents.end_offset}")
         if contents.batches != UNKNOWN and (batches, digest) != (contents.batches, contents.header_digest):
@@ -58,13 +64,15 @@ def proven_batches(path: str, contents: Contents) -> Iterator[tuple[memoryview, 
 
 
 def _whole_batch(fd: int, position: int, size: int, path: str) -> memoryview:
-    """At least the batch that begins there, if it is whole."""
+    """Returns bytes that hold at least the complete batch that begins at `position`."""
     data = read_at(fd, position, min(_READ_BYTES, size - position))
     if len(data) < HEADER_BYTES:
-        raise _damaged(path, f"{len(data)} bytes at byte {position}, where a batch header takes {HEADER_BYTES}")
+        raise _damaged(path, f"only {len(data)} bytes are left at byte {position}, a batch header takes {HEADER_BYTES}")
     batch_bytes = read_header(data).size
     if batch_bytes > size - position:
-        raise _damaged(path, f"a batch of {batch_bytes} bytes at byte {position}, and {size - position} bytes are left")
+        raise _damaged(
+            path, f"the batch at byte {position} has {batch_bytes} bytes, but only {size - position} are left"
+        )
     return data if batch_bytes <= len(data) else read_at(fd, position, batch_bytes)
 
 

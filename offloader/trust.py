@@ -1,8 +1,9 @@
-"""Whether the newest manifest in the bucket is the one to go on from: one decision, without I/O.
+"""Decides whether the archive may continue from the newest manifest in the bucket. One decision, without I/O.
 
-Metadata knows which manifest was published last, and under which tokens others may have been since: a leader writes its
-token there before it publishes anything. The bucket has the newest manifest, with the token of whoever published it.
-The log knows from where on it is on the local disk. The three must tell one history. The first row that fits decides:
+Metadata knows which manifest was published last, and the tokens under which others may have been published since: a
+leader writes its token there before it publishes anything. The bucket has the newest manifest, with the token of its
+publisher. The log knows where the local disk begins. The three must have the same history. The first row that fits
+decides:
 
     newest in the bucket                               verdict
     -------------------------------------------------  ----------------------------------------------------------------
@@ -10,19 +11,19 @@ The log knows from where on it is on the local disk. The three must tell one his
     none                                               WENT_BACK    all manifests are gone
     below the recorded version                         WENT_BACK    the bucket was put back to an older state
     the recorded one                                   TRUSTED      (*)
-    by somebody whom metadata does not know:
+    by a writer that metadata does not know:
         nobody is named, metadata names nobody either  TRUSTED      (*) version 0.1 wrote both
         another cluster or data directory              OTHER_OWNER
         this cluster and data directory, or no name    OTHER_COPY   the directory was copied, or is an older copy
-    the recorded version, but not the recorded one     WENT_BACK    put back, and gone on from there
+    the recorded version, but not the recorded one     WENT_BACK    went back, and was continued from there
     by a known writer of a later epoch than ours       DEPOSED      another broker of this cluster leads
-    by a known writer                                  TRUSTED      (*) published, and not recorded: a crash in between
+    by a known writer                                  TRUSTED      (*) published but not recorded: a crash in between
 
-    (*) WENT_BACK where it ends below the recorded end, or where readers would miss offsets between its end and the
-        start of the local log.
+    (*) WENT_BACK if it ends below the recorded end, or if readers would miss offsets between its end and the start
+        of the local log.
 
-WENT_BACK ends by itself when the bucket is put right. OTHER_OWNER and OTHER_COPY stay until a person decides: of two
-who write to one chain each has records that the other has not, at the same offsets.
+WENT_BACK ends by itself when the bucket is put right. OTHER_OWNER and OTHER_COPY stay until a person decides: if two
+writers continue one chain, each has records at the same offsets that the other does not have.
 """
 
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ class Local:
 class Judgement:
     verdict: Verdict
     what: str = ""
-    """What was found, in words; empty where all is well."""
+    """What was found, as a text. Empty if all is well."""
 
     @property
     def stops(self) -> bool:
@@ -98,12 +99,12 @@ def judge(
 
 
 def is_of(found: Snapshot, ours: Owner) -> bool:
-    """Whether it was published in this cluster, as far as it says."""
+    """Returns whether the manifest was published in this cluster, or does not name its publisher."""
     return found.owner is None or (found.owner.cluster, found.owner.directory) == (ours.cluster, ours.directory)
 
 
 def stopped_error(stopped: Stopped, layout: PartitionLayout, where: str) -> ArchiveStopped:
-    """What everyone is told who is refused because of it."""
+    """Returns the error for every caller that is refused because the archive is stopped."""
     of = f"{layout.topic} {layout.partition}"
     if stopped.why in FOR_GOOD:
         return ForeignManifest(
@@ -121,7 +122,7 @@ def stopped_error(stopped: Stopped, layout: PartitionLayout, where: str) -> Arch
 
 
 def missing(found: Snapshot | None, local: Local) -> tuple[int, int] | None:
-    """Offsets that readers may ask for and that neither the manifest nor the local disk has."""
+    """Returns the offsets that readers may ask for but that neither the manifest nor the local disk has."""
     start = local.log_start_offset if found is None else max(found.end_offset, local.log_start_offset)
     return (start, local.local_start_offset) if start < local.local_start_offset else None
 

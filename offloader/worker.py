@@ -1,8 +1,8 @@
 """The worker process: converts and uploads segments at low priority, so that archiving never delays a producer.
 
-The broker starts it (`WorkerProcess`), hands it one job at a time as a pickled object with its length in front, and
-reads the result the same way. It ends when its standard input does: a broker that is killed leaves no worker behind.
-Nothing crosses this pipe that the broker did not write itself.
+The broker starts it (`WorkerProcess`) and sends it one job at a time, as a pickled object with its length in front. It
+reads the result in the same way. The worker ends when its standard input ends, so a killed broker leaves no worker
+behind. Only the broker and its worker write to these pipes.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from typing import Any
 import structlog
 
 from cold_tier.errors import StoreUnavailable
-from cold_tier.manifest.model import Segment
+from cold_tier.manifest.model import SegmentEntry
+from cold_tier.objects.bucket import StoreCounters
 from cold_tier.objects.open import StoreSettings, open_store
-from cold_tier.objects.retrying import StoreCounters
 from hot_tier.errors import StorageFailure, TierlogError
 from offloader import failpoints
 from offloader.archive import ArchiveJob, archive_segment
@@ -31,16 +31,16 @@ _log = structlog.get_logger()
 
 
 class WorkerProcess:
-    """The broker's end. One job at a time; a worker that died is started again for the next job."""
+    """The broker's side of the pipe. It does one job at a time, and starts a new worker if the last one has died."""
 
     def __init__(self, store: StoreSettings, scratch: str) -> None:
         self._start_message = _Start(store, scratch)
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
         self.requests = StoreCounters()
-        """What its jobs asked of the store so far."""
+        """The counts of its jobs' requests to the store so far."""
 
-    async def archive(self, job: ArchiveJob) -> Segment:
+    async def archive(self, job: ArchiveJob) -> SegmentEntry:
         async with self._turn:
             process = self._process or await self._start()
             try:
@@ -50,7 +50,7 @@ class WorkerProcess:
                 self._process = None
                 code = await process.wait()
                 raise StoreUnavailable(
-                    f"the archive worker ended with {code}", hint="it is started again; its log says why"
+                    f"the archive worker ended with {code}", hint="it is started again; see its log for the reason"
                 ) from error
             except asyncio.CancelledError:
                 self._process = None
@@ -62,7 +62,7 @@ class WorkerProcess:
         self.requests += requests
         if isinstance(made, TierlogError):
             raise made
-        assert isinstance(made, Segment)
+        assert isinstance(made, SegmentEntry)
         return made
 
     async def close(self) -> None:
@@ -105,11 +105,11 @@ async def _receive(stream: asyncio.StreamReader | None) -> Any:
 def main() -> None:
     os.nice(_NICE)
     failpoints.broker_pid = os.getppid()
-    # What libraries print must not get between the results.
+    # Output that libraries print must not get between the results.
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     jobs = sys.stdin.buffer
-    # The broker tells how the bucket does, in the format it was asked for; here only our own mistakes are told.
+    # The broker itself logs the state of the bucket, in the chosen format. Here only our own mistakes are logged.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
 
     def receive() -> Any:
@@ -131,11 +131,11 @@ def main() -> None:
             results.write(_LENGTH.pack(len(data)) + data)
             results.flush()
         except BrokenPipeError:
-            # The broker is gone. At the end Python would try again to write what is left, and complain.
+            # The broker is gone. At a normal exit Python would try again to write the rest, and complain.
             os._exit(0)
 
 
-def _result(store: Any, job: ArchiveJob, scratch: str) -> Segment | TierlogError:
+def _result(store: Any, job: ArchiveJob, scratch: str) -> SegmentEntry | TierlogError:
     try:
         return asyncio.run(archive_segment(store, job, scratch))
     except TierlogError as error:
@@ -143,7 +143,7 @@ def _result(store: Any, job: ArchiveJob, scratch: str) -> Segment | TierlogError
     except OSError as error:
         return StorageFailure(str(error), where=job.log_path, hint="check the local disk; the segment stays")
     except Exception as error:
-        # The worker lives on: other segments can be archived.
+        # The worker continues, because other segments can be archived.
         _log.exception("segment cannot be archived", segment=job.log_path)
         what = f"cannot be archived: {type(error).__name__}: {error}"
         return StorageFailure(what, where=job.log_path, hint="the segment stays; keep it and report this")

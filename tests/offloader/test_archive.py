@@ -153,8 +153,8 @@ async def test_a_deposed_leader_deletes_nothing(tmp_path: Path) -> None:
 
 async def test_a_damaged_upload_is_noticed_and_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The read-back is what notices; the worker process is stood in for by the same code in this process."""
+    from cold_tier.objects.bucket import Bucket
     from cold_tier.objects.directory import DirectoryStore
-    from cold_tier.objects.retrying import RetryingStore
     from offloader.archive import archive_segment
 
     class Flipping(DirectoryStore):
@@ -171,7 +171,7 @@ async def test_a_damaged_upload_is_noticed_and_made_again(tmp_path: Path, monkey
 
     async with archived_node(str(tmp_path)) as node:
         await node.produce(60)
-        store = RetryingStore(Flipping(str(tmp_path / "bucket")))
+        store = Bucket(Flipping(str(tmp_path / "bucket")))
         [worker] = node.offloader._workers
         (tmp_path / "scratch" / "0").mkdir(parents=True)
         monkeypatch.setattr(worker, "archive", lambda job: archive_segment(store, job, str(tmp_path / "scratch/0")))

@@ -2,9 +2,15 @@
 
 import pytest
 
-from offloader.archive_steps import MUST_OPEN, Event, Step, after
+from offloader import archive_steps
+from offloader.archive_steps import MOVES, MUST_OPEN, Event, Step, after
+from tests.house.drawings import changes, drawn
 
 OPENED = [step for step in Step if step is not Step.CLOSED]
+
+
+def test_the_drawing_is_the_table() -> None:
+    assert drawn(archive_steps.__doc__) == changes(MOVES)
 
 
 @pytest.mark.parametrize("step", OPENED)
@@ -17,7 +23,7 @@ def test_every_event_may_come_at_every_step_of_an_archive_that_was_opened(step: 
 @pytest.mark.parametrize("event", [event for event in Event if event is not Event.OPENED])
 def test_only_opening_ends_a_doubt(step: Step, event: Event) -> None:
     if step is Step.CLOSED and event in (Event.NAMED, Event.SETTLED):
-        with pytest.raises(KeyError):
+        with pytest.raises(AssertionError, match=f"Step CLOSED cannot become .*{event.name}"):
             after(step, event)
     else:
         assert after(step, event) in MUST_OPEN

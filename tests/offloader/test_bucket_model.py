@@ -46,6 +46,8 @@ class Model:
         self.did: list[str] = []
         self.sent: dict[int, bytes] = {}
         self.given_up: set[int] = set()
+        self.markers: set[int] = set()
+        self.epoch = 0
         self.copies = 0
         self.armed: tuple[str, int, bool] | None = None
         self.harmed = False
@@ -69,6 +71,19 @@ class Model:
         await self.node.produce(self.random.choice([5, 20, 40]))
         for offset, record in enumerate(self.node.sent[-(self.node.partition.log.log_end_offset - first) :], first):
             self.sent[offset] = record.value
+
+    async def transact(self) -> None:
+        """One that is aborted, one that is committed. Their batches are their markers are in no row."""
+        for producer in (1, 2):
+            self.epoch += 1
+            first = self.node.partition.log.log_end_offset
+            await self.node.transaction(
+                [5, self.random.choice([1, 30])], commit=producer == 1, producer_id=producer, epoch=self.epoch
+            )
+            end = self.node.partition.log.log_end_offset
+            for offset, record in enumerate(self.node.sent[first - end + 1 :], first):
+                self.sent[offset] = record.value
+            self.markers.add(end - 1)
 
     async def rounds(self) -> None:
         for _ in range(self.random.choice([1, 3, 8])):
@@ -155,7 +170,11 @@ class Model:
         for path in (bucket / layout.index_folder).glob("*.index"):
             index = read_index(path.read_bytes(), str(path))
             rows = bucket / layout.rows_folder / path.name.replace(".index", ".parquet")
-            if index.row_groups and rows.exists() and rows.stat().st_size == index.rows_bytes:
+            there = rows.exists() and rows.stat().st_size == index.rows_bytes
+            if index.aside is not None:
+                aside = bucket / layout.aside_folder / path.name.replace(".index", ".aside")
+                there = there and aside.exists() and aside.stat().st_size == index.aside.entry.size
+            if there and (index.row_groups or index.aside):
                 found |= set(range(index.base_offset, index.end_offset))
         return found
 
@@ -171,18 +190,22 @@ class Model:
                 continue
             records = [record for record in decode_records(fetched.records) if record.offset >= at]
             for record in records:
-                passed = set(range(at, record.offset)) - self.given_up
+                passed = set(range(at, record.offset)) - self.given_up - self.markers
                 assert not passed, f"a read at {at} passed over {sorted(passed)}"
                 assert record.value == self.sent[record.offset], record.offset
                 at = record.offset + 1
             if not records:
-                assert at in self.given_up, f"nothing at {at}, and no error"
+                assert at in self.given_up | self.markers, f"nothing at {at}, and no error"
                 at += 1
         await cold.close()
 
     async def run(self) -> None:
         await self.start()
-        steps = [self.produce] * 3 + [self.rounds] * 6 + [self.copy, self.arm, self.restart, self.decide] * 2
+        steps = (
+            [self.produce, self.produce, self.transact, self.transact]
+            + [self.rounds] * 6
+            + [self.copy, self.arm, self.restart, self.decide] * 2
+        )
         steps += [self.harm, self.collect, self.delete_records]
         await self.produce()
         for _ in range(STEPS):

@@ -11,14 +11,18 @@ from cold_tier import proposals
 from cold_tier.cache import ColdReadSettings
 from cold_tier.checking.garbage import find_garbage
 from cold_tier.checking.verify import verify
-from cold_tier.errors import ArchiveNotStopped, ArchiveStopped, ManifestWentBack, RecordsMissing
+from cold_tier.errors import ArchiveNotStopped, ArchiveStopped, ManifestFenced, ManifestWentBack, RecordsMissing
 from cold_tier.inventory import find_topics
+from cold_tier.layout import SegmentName
+from cold_tier.manifest.model import SegmentEntry
 from cold_tier.manifest.reader import load_newest
-from cold_tier.objects.retrying import StoreCounters
+from cold_tier.objects.bucket import StoreCounters
 from cold_tier.reader import ColdReader
 from cold_tier.reports import Finding
 from gateway.fetch.reader import Archive, Reader
+from hot_tier.ids import LeaderEpoch, Offset
 from hot_tier.record.records import decode_records
+from offloader.archive import archive_segment
 from offloader.control import Control
 from offloader.settings import OffloadSettings
 from tests.offloader.harness import Archived, archived_node
@@ -131,6 +135,49 @@ async def test_a_leader_without_work_notices_within_two_minutes(what: str, tmp_p
             node.clock.now_ms += 60_000
             await node.offloader.round()
         assert isinstance(archive.stopped, ManifestWentBack)
+
+
+async def archived_here(node: Archived, folder: Path) -> SegmentEntry:
+    """The rows and the index of the next segment are in the bucket, and nobody names them yet."""
+    [archive] = node.offloader
+    following = archive.next_segment(node.clock.now_ms)
+    assert following is not None
+    return await archive_segment(node.store, await archive.begin(following, node.clock.now_ms), str(folder))
+
+
+@pytest.mark.parametrize("act", ["publish", "expire", "drop", "collect removed", "collect orphans"])
+@pytest.mark.parametrize("what", HARM)
+async def test_nothing_is_published_dropped_or_deleted_before_the_bucket_is_asked(
+    what: str, act: str, tmp_path: Path
+) -> None:
+    """In the very moment before, and not only when somebody looks next."""
+    async with archived_node(str(tmp_path), EAGER, config=DROPPING) as node:
+        await archived_twice(node, tmp_path)
+        [archive] = node.offloader
+        log, now_ms = node.partition.log, node.clock.now_ms
+        await node.produce(60)
+        segment = await archived_here(node, tmp_path)
+        if act != "publish":
+            await archive.publish(segment, now_ms)
+        if act == "collect removed":
+            await archive.writer.expire(log.local_log_start_offset, now_ms)
+            assert archive.writer.current.removed
+        put_back(tmp_path, node, what)
+        before, local_start = set(await node.keys()), log.local_log_start_offset
+        later_ms = 4_000_000_000_000
+        with pytest.raises(ManifestFenced):
+            if act == "publish":
+                await archive.publish(segment, now_ms)
+            elif act == "expire":
+                await archive.writer.expire(local_start, now_ms)
+            elif act == "drop":
+                await archive.apply_retention(later_ms)
+            elif act == "collect removed":
+                await archive.collect_removed(later_ms)
+            else:
+                await archive.collect_orphans(later_ms)
+        assert set(await node.keys()) == before
+        assert log.local_log_start_offset == local_start
 
 
 async def test_looking_costs_a_request_in_two_minutes(tmp_path: Path) -> None:
@@ -248,6 +295,22 @@ async def test_a_bucket_that_was_emptied_is_filled_again_when_somebody_says_so(t
         await node.settle()
         end = node.catalog.get(node.layout).snapshot.end_offset
         assert end > 0 and [record.offset for record in await node.read_cold(0, end)] == list(range(end))
+
+
+async def test_one_segment_that_several_leaders_uploaded_is_no_manifest_that_went_back(tmp_path: Path) -> None:
+    async with archived_node(str(tmp_path), EAGER, config=DROPPING) as node:
+        _, end = await archived_twice(node, tmp_path)
+
+        async def uploaded(base_offset: int, leader_epoch: int) -> set[str]:
+            name = SegmentName(Offset(base_offset), LeaderEpoch(leader_epoch), "0" * 32)
+            for key in (node.layout.rows(name), node.layout.index(name)):
+                await node.store.put(key, b"what a leader left when it died")
+            found = [event async for event in verify(node.store, await find_topics(node.store), all_topics=True)]
+            return {event.kind for event in found if isinstance(event, Finding) and event.is_problem}
+
+        assert await uploaded(end, 3) == set()
+        assert await uploaded(end, 4) == set(), "the leader after it has begun the same segment again"
+        assert await uploaded(end + 10, 4) == {"went-back"}
 
 
 async def test_a_bucket_alone_says_that_manifests_are_missing_or_behind(tmp_path: Path) -> None:

@@ -3,13 +3,19 @@
 import random
 from pathlib import Path
 
+import pyarrow.parquet as pq
+import pytest
+
 from cold_tier.cache import ColdReadSettings
+from cold_tier.checking.verify import verify
+from cold_tier.inventory import find_topics
 from cold_tier.reader import ColdReader
-from gateway.fetch.reader import Archive, Reader
+from cold_tier.reports import Finding
+from gateway.fetch.reader import Archive, Isolation, Reader
 from hot_tier.record.batch import iter_headers, read_header
 from hot_tier.record.columns import NewRecord, decode_records, encode_records
 from offloader.archive import archive_segment
-from tests.offloader.harness import Archived, archived_node
+from tests.offloader.harness import TOPIC, Archived, archived_node
 
 HOUR = 3_600_000
 CONFIG = {
@@ -32,17 +38,20 @@ async def roll_and_compact(node: Archived) -> None:
     log = node.partition.log
     log.roll(node.clock())
     log.flush()
-    await node.running.node.logs.compact_once(log)
+    await node.running.node.logs.compactor.compact(log)
 
 
-async def table(node: Archived) -> dict[bytes, bytes]:
+async def table(node: Archived, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> dict[bytes, bytes]:
     reader = ColdReader(node.store, ColdReadSettings())
     stitched, partition = Reader(Archive(node.catalog, reader)), node.partition
     offset, found = partition.log.log_start_offset, {}
     while offset < partition.log.log_end_offset:
-        fetched = await stitched.read(partition, offset, 1 << 16, 0)
-        for record in decode_records(fetched.records):
-            if record.offset >= offset:
+        fetched = await stitched.read(partition, offset, 1 << 16, isolation)
+        hidden = [(each.producer_id, each.first_offset, each.last_offset) for each in fetched.aborted]
+        for position, header in iter_headers(fetched.records):
+            if any(each == header.producer_id and low <= header.base_offset <= high for each, low, high in hidden):
+                continue
+            for record in decode_records(fetched.records[position : position + header.size], from_offset=offset):
                 found[record.key] = None if record.value is None else bytes(record.value)
         offset = max(header.end_offset for _, header in iter_headers(fetched.records))
     await reader.close()
@@ -115,3 +124,42 @@ async def test_any_order_of_compaction_and_archiving_gives_the_right_table(tmp_p
         assert node.partition.log.local_log_start_offset > 0
         assert await table(node) == expected
         assert [archive.failures for archive in node.offloader] == [0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_aborted_values_are_in_no_table(seed: int, tmp_path: Path) -> None:
+    """Segments are archived before and after they are compacted, with transactions that reach over their borders."""
+    chosen = random.Random(seed)
+    expected: dict[bytes, bytes] = {}
+    rows: set[bytes] = set()
+    async with archived_node(str(tmp_path), config=CONFIG) as node:
+        without_worker(node, tmp_path)
+        for epoch in range(30):
+            first = node.partition.log.log_end_offset
+            commit = chosen.random() < 0.5
+            await node.transaction(
+                [chosen.randint(1, 9) for _ in range(chosen.randint(1, 3))],
+                commit=commit,
+                producer_id=epoch % 2,
+                epoch=epoch,
+            )
+            written = [record for record in node.sent if record.offset >= first]
+            if commit:
+                expected |= {record.key: record.value for record in written}
+                rows |= {record.value for record in written}
+            match chosen.randrange(4):
+                case 0:
+                    await roll_and_compact(node)
+                case 1:
+                    node.clock.now_ms += chosen.choice([1000, HOUR])
+                    await node.offloader.round()
+        for _ in range(6):
+            node.clock.now_ms += HOUR
+            await node.offloader.round()
+        [archive] = node.offloader
+        assert archive.held is None and not archive.failures, archive.last_failure
+        assert await table(node, Isolation.READ_COMMITTED) == expected
+        found = pq.read_table(tmp_path / "bucket" / f"topic={TOPIC}")
+        assert found.num_rows > 0 and set(found["value"].to_pylist()) <= rows, "no aborted row"
+        events = [event async for event in verify(node.store, await find_topics(node.store))]
+        assert not [event for event in events if isinstance(event, Finding)]

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from offloader.cost import GB, MONTH_MS, TopicFacts, estimate
+from cold_tier.reports import TopicFacts
+from offloader.cost import GB, MONTH_MS, estimate
 from offloader.prices import CostSettings
 
 DAY = 24 * 3_600_000
@@ -49,7 +50,7 @@ def test_requests_by_hand() -> None:
     assert puts.amount == pytest.approx(archived * (parts + 2 + 2 + 1) / 1000)
     assert read_back.amount == pytest.approx(archived * (100_000_000 // (8 * MIB) + 3 + 2) / 1000)
     assert replay.amount == pytest.approx(2 * (1000 + 400 * GB / (16 * MIB)) / 1000)
-    assert lists.amount == pytest.approx((4 * 7 * 730 + 5 * archived) / 1000)
+    assert lists.amount == pytest.approx((4 * 8 * 730 + 5 * archived) / 1000)
 
 
 def test_small_segments_cost_requests() -> None:
@@ -68,7 +69,7 @@ def test_nothing_archived_costs_nothing_but_listing() -> None:
     found = estimate(TopicFacts(1, 0, 0, 0, 0, 0, 7 * DAY, -2), PRICES)
     assert found.without_archive == 0
     assert [line.cost for line in found.bucket[:4]] == [0, 0, 0, 0]
-    assert found.bucket[4].amount == pytest.approx(7 * 730 / 1000)
+    assert found.bucket[4].amount == pytest.approx(8 * 730 / 1000)
 
 
 def test_prices_are_settings() -> None:

@@ -17,6 +17,7 @@ from hot_tier.errors import OffsetArchived
 from hot_tier.ids import NodeId, PartitionId
 from hot_tier.record.columns import decode_records
 from hot_tier.replication.followed_partition import FollowedPartition
+from hot_tier.replication.roles import Role
 from offloader.follower_archive import AGAIN_MS, ArchivedStart
 from tests.offloader.harness import TOPIC, Archived, archived_node
 
@@ -102,6 +103,24 @@ async def test_what_is_not_known_to_be_committed_stays(tmp_path):
         assert replica.log.local_log_start_offset == replica.high_watermark
 
 
+async def test_nothing_goes_while_the_bucket_is_wrong(tmp_path):
+    """Not even what is deleted for readers: who leads here later goes on archiving from there."""
+    async with following(tmp_path) as (node, replica, _archived_end, epoch):
+        node.clock.now_ms += 2 * HOUR_MS
+        first, second, third = replica.log.segments()[:3]
+        await say_archived(node, first.end_offset, epoch)
+        replica.log.delete_records_before(third.end_offset)
+        manifests = sorted((tmp_path / "bucket" / node.layout.manifest_folder).iterdir())
+        away = [path.rename(tmp_path / path.name) for path in manifests]
+        await attend(node)
+        assert replica.log.segments()[:2] == [first, second]
+        for path, manifest in zip(away, manifests, strict=True):
+            path.rename(manifest)
+        node.clock.now_ms += 2 * HOUR_MS
+        await attend(node)
+        assert replica.log.segments()[0] == second
+
+
 async def test_what_local_retention_keeps_stays(tmp_path):
     async with following(tmp_path) as (node, replica, archived_end, epoch):
         await say_archived(node, archived_end, epoch)
@@ -168,8 +187,9 @@ async def test_a_log_whose_role_has_changed_is_left_alone(tmp_path):
 @pytest.mark.parametrize("in_doubt", [False, True])
 async def test_a_replica_keeps_what_it_has_while_the_bucket_does_not_hold_it(tmp_path, in_doubt: bool) -> None:
     async with following(tmp_path) as (node, replica, archived_end, _epoch):
-        replica.in_doubt = in_doubt
-        if not in_doubt:
+        if in_doubt:
+            replica.role = Role.IN_DOUBT
+        else:
             replica.log.truncate_to(40, node.clock())
         end = replica.log.log_end_offset
         second = node.catalog.get(node.layout).snapshot.tail[1]

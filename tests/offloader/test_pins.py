@@ -37,6 +37,7 @@ async def test_what_was_let_go_of_stays_until_the_pin_is_released(tmp_path: Path
         node.clock.now_ms += 2 * HOUR
         [archive] = node.offloader
         await archive.apply_retention(node.clock())
+        assert await archive.collect_removed(node.clock()) == 0, "its grace period begins"
         await place(node.store, TOPIC, node.layout.topic_id, "job", node.clock(), HOUR)
         node.clock.now_ms += HOUR // 2
         assert await archive.collect_removed(node.clock()) == 0

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cold_tier.manifest.model import Segment, Snapshot
+from cold_tier.manifest.model import Removed, SegmentEntry, Snapshot
 from hot_tier.errors import CorruptLog
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.segment_info import SegmentInfo
-from offloader.plan import Expiry, backlog_bytes, local_drop_offset, next_to_archive
+from offloader.plan import Expiry, GracePeriod, archive_start, backlog_bytes, local_drop_offset, next_to_archive
 from tests.cold_tier.manifest.test_manifest import segment, snapshot
 
 HOUR = 3_600_000
@@ -44,32 +44,32 @@ def archived(*ages_ms: int) -> Snapshot:
 
 def test_the_oldest_sealed_segment_that_is_missing_comes_next() -> None:
     segments = [local(0, 10), local(10, 20), local(20, 30), local(30, 35, sealed=False)]
-    following = next_to_archive(segments, snapshot(segment(0, 10)), 35)
+    following = next_to_archive(segments, snapshot(segment(0, 10)), 35, 0)
     assert following is not None and (following.info, following.base_offset) == (segments[1], 10)
-    assert next_to_archive(segments, snapshot(segment(0, 30)), 35) is None
+    assert next_to_archive(segments, snapshot(segment(0, 30)), 35, 0) is None
 
 
 def test_nothing_above_the_last_stable_offset_is_archived() -> None:
     segments = [local(0, 10), local(10, 20)]
-    assert next_to_archive(segments, snapshot(), 9) is None
-    following = next_to_archive(segments, snapshot(), 10)
+    assert next_to_archive(segments, snapshot(), 9, 0) is None
+    following = next_to_archive(segments, snapshot(), 10, 0)
     assert following is not None and following.info == segments[0]
 
 
 def test_the_first_archived_segment_begins_where_the_local_one_does() -> None:
     """DeleteRecords moved the log start into a segment; the archive takes the segment whole."""
-    following = next_to_archive([local(0, 10)], snapshot(log_start=5), 10)
+    following = next_to_archive([local(0, 10)], snapshot(log_start=5), 10, 5)
     assert following is not None and following.base_offset == 0
 
 
 def test_a_merged_segment_is_archived_from_where_the_archive_ends() -> None:
-    following = next_to_archive([local(0, 30)], snapshot(segment(0, 10)), 30)
+    following = next_to_archive([local(0, 30)], snapshot(segment(0, 10)), 30, 0)
     assert following is not None and following.base_offset == 10
 
 
 def test_a_hole_between_the_tiers_is_an_error_never_a_jump() -> None:
     with pytest.raises(CorruptLog, match="10 to 20"):
-        next_to_archive([local(20, 30)], snapshot(segment(0, 10)), 30)
+        next_to_archive([local(20, 30)], snapshot(segment(0, 10)), 30, 0)
 
 
 def test_the_backlog_counts_what_is_sealed_and_not_archived() -> None:
@@ -88,6 +88,20 @@ def test_local_retention_by_bytes_keeps_the_newest() -> None:
     segments = [local(n * 10, n * 10 + 10) for n in range(5)]
     assert local_drop_offset(config(local_retention_bytes=250), segments, snapshot(segment(0, 50)), NOW) == 20
     assert local_drop_offset(config(local_retention_bytes=500), segments, snapshot(segment(0, 50)), NOW) is None
+
+
+def test_a_local_segment_without_times_stays_until_the_next_one_is_past_its_time() -> None:
+    timeless = local(0, 10)._replace(max_timestamp=-1)
+    settings, whole = config(local_retention_ms=HOUR), snapshot(segment(0, 30))
+    assert local_drop_offset(settings, [timeless, local(10, 20), local(20, 30)], whole, NOW) is None
+    assert local_drop_offset(settings, [timeless, local(10, 20, age_ms=2 * HOUR), local(20, 30)], whole, NOW) == 20
+    assert local_drop_offset(settings, [timeless], whole, NOW) is None
+
+
+def test_an_archived_segment_without_times_is_as_old_as_its_archive() -> None:
+    timeless = dataclasses.replace(segment(0, 10), max_timestamp_ms=-1, archived_ms=NOW - HOUR)
+    assert expire(config(retention_ms=HOUR), snapshot(timeless)) == 0
+    assert expire(config(retention_ms=HOUR - 1), snapshot(timeless)) == 10
 
 
 def test_local_retention_follows_the_total_by_default() -> None:
@@ -126,7 +140,7 @@ def test_retention_never_touches_what_is_within_it(seed: int) -> None:
     history = archived(*ages)
     keep_ms, keep_bytes = rng.choice([-1, rng.randrange(10 * HOUR)]), rng.choice([-1, rng.randrange(40_000)])
     start = expire(config(retention_ms=keep_ms, retention_bytes=keep_bytes), history)
-    gone: list[Segment] = [one for one in history.tail if one.end_offset <= start]
+    gone: list[SegmentEntry] = [one for one in history.tail if one.end_offset <= start]
     for number, one in enumerate(gone):
         too_old = keep_ms >= 0 and NOW - one.max_timestamp_ms > keep_ms
         left_without_it = 4000 * (len(ages) - number - 1)
@@ -148,3 +162,37 @@ def test_what_is_deleted_for_all_readers_leaves_the_disk_once_the_archive_is_pas
     forever = config(local_retention_ms=-1, retention_ms=-1)
     deleted = dataclasses.replace(snapshot(segment(10, 20)), log_start_offset=15)
     assert local_drop_offset(forever, segments, deleted, NOW) == 10
+
+
+def test_a_grace_period_begins_when_the_manifest_is_seen_to_be_published() -> None:
+    grace, removed = GracePeriod(100), [Removed("a", 1_000)]
+    assert grace.over(removed, 1_200) == [], "its publish began at 1000 and took until now"
+    assert grace.over([*removed, Removed("b", 1_250)], 1_299) == []
+    assert grace.over([*removed, Removed("b", 1_250)], 1_300) == ["a"]
+    assert grace.over([Removed("b", 1_250)], 1_398) == []
+    assert grace.over([Removed("b", 1_250)], 1_399) == ["b"]
+    assert grace.over(removed, 1_500) == [], "it was gone and is listed again"
+
+
+def test_no_grace_period_is_over_at_once() -> None:
+    assert GracePeriod(0).over([Removed("a", 1_000)], 1_000) == ["a"]
+    assert GracePeriod(0).over([Removed("a", 1_000)], 900) == [], "a clock that is behind waits"
+
+
+def test_a_hole_of_deleted_records_holds_archiving_up_until_the_archive_has_expired() -> None:
+    archived, segments = snapshot(segment(0, 10)), [local(20, 30)]
+    assert next_to_archive(segments, archived, 30, 20) is None
+    assert archive_start(20, archived, segments) == 20
+    assert next_to_archive(segments, snapshot(log_start=10), 30, 20) is None, "an empty one too"
+    assert archive_start(20, snapshot(log_start=10), segments) == 20
+    following = next_to_archive(segments, snapshot(log_start=20), 30, 20)
+    assert following is not None and following.base_offset == 20
+    with pytest.raises(CorruptLog, match="neither archived nor on the local disk"):
+        next_to_archive(segments, archived, 30, 19)
+
+
+def test_the_archive_follows_the_log_start_as_far_as_it_reaches() -> None:
+    archived = snapshot(segment(0, 10))
+    assert archive_start(7, archived, [local(5, 30)]) == 7
+    assert archive_start(25, archived, [local(5, 30)]) == 10
+    assert archive_start(25, archived, []) == 10

@@ -16,7 +16,7 @@ from cold_tier.checking.verify import verify
 from cold_tier.format import write
 from cold_tier.inventory import find_topics
 from cold_tier.manifest.codec import MAX_BODY_BYTES
-from cold_tier.manifest.model import Segment
+from cold_tier.manifest.model import SegmentEntry
 from cold_tier.manifest.reader import load_newest
 from cold_tier.manifest.replacement import Proposal, Replacement
 from cold_tier.manifest.writer import ManifestWriter
@@ -42,7 +42,7 @@ async def fill(node: Archived, folder: Path, count: int = 100) -> None:
     await node.settle()
 
 
-def segments(node: Archived) -> tuple[Segment, ...]:
+def segments(node: Archived) -> tuple[SegmentEntry, ...]:
     manifest = node.catalog.get(node.layout)
     assert manifest is not None
     return manifest.snapshot.tail
@@ -78,6 +78,7 @@ async def test_rewritten_segments_are_read_in_the_place_of_the_old(tmp_path: Pat
         assert await node.read_cold(0, end) == records
         for old in before[1:5]:
             assert await node.store.head(node.layout.rows(old.name)) is not None, "readers in flight go on"
+        await node.offloader.round()
         node.clock.now_ms += OffloadSettings().delete_grace_ms
         await node.offloader.round()
         for old in before[1:5]:

@@ -139,7 +139,7 @@ async def test_gaps_of_compaction_on_both_sides_of_the_border(tmp_path: Path, se
             node.clock.now_ms += HOUR
             log.roll(node.clock())
             log.flush()
-            await node.running.node.logs.compact_once(log)
+            await node.running.node.logs.compactor.compact(log)
             await write(node, chance, 10)
         await node.settle()
         records = await everything(reader, node)
@@ -218,7 +218,7 @@ async def test_a_reader_sees_no_further_than_it_may(tmp_path: Path) -> None:
         stable = next(
             h.end_offset for _, h in iter_headers((await reader.read(node.partition, border, ALL, 0)).records)
         )
-        node.partition.log.first_unstable_offset = stable
+        node.partition.log.producers.transactions.begin(7, stable)
         fetched = await reader.read(node.partition, 0, ALL, 1)
         check(fetched, node, 0, ALL, records)
         assert end_of(fetched) == stable

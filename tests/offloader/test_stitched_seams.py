@@ -63,8 +63,8 @@ async def test_a_time_search_finds_what_left_the_disk_under_it(tmp_path: Path) -
         node.partition.log.drop_local_before(first, node.clock())
         search = reader._archive.reader.first_at_or_after
 
-        async def and_then_drop(*args):
-            found = await search(*args)
+        async def and_then_drop(*args, **how):
+            found = await search(*args, **how)
             drop_all(node)
             return found
 

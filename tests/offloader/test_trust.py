@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cold_tier.errors import ForeignManifest, ManifestWentBack
 from cold_tier.layout import PartitionLayout, SegmentName, Version
-from cold_tier.manifest.model import Owner, Segment, Snapshot
+from cold_tier.manifest.model import Owner, SegmentEntry, Snapshot
 from gateway.http.problems import as_problem
 from gateway.kafka.errors import ErrorCode, error_code
 from hot_tier.cluster.model import Archived, ManifestMark, Stopped, Writer, decode_archived, encode
@@ -22,9 +22,9 @@ RECORDED = Archived(100, 0, 5, None, ManifestMark(5, 3, "n3"), (Writer(5, "t5"),
 LOCAL = Local(0, 80)
 
 
-def segment(base: int, end: int, rows: int | None = None, uuid: str = "a") -> Segment:
+def segment(base: int, end: int, rows: int | None = None, uuid: str = "a") -> SegmentEntry:
     size = end - base if rows is None else rows
-    return Segment(SegmentName(base, 0, uuid * 32), end, size, 0, 1, 10, 0, 10, 0, 10, 0, ())
+    return SegmentEntry(SegmentName(base, 0, uuid * 32), end, size, 0, 1, 10, 0, 10, 0, 10, 0, ())
 
 
 def manifest(epoch: int, sequence: int, nonce: str, end: int = 100, owner: Owner | None = OURS) -> Snapshot:

@@ -12,7 +12,7 @@ from cold_tier.inventory import find_topics
 from cold_tier.layout import Version
 from cold_tier.manifest.codec import write_snapshot
 from cold_tier.manifest.reader import load_newest
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.bucket import Bucket
 from cold_tier.reports import Checked, Finding, Planned
 from cold_tier.upload import upload_segment
 from hot_tier.record.batch import assign
@@ -31,7 +31,7 @@ async def archived(folder: Path):
         yield node
 
 
-async def findings(store: RetryingStore) -> list[Finding]:
+async def findings(store: Bucket) -> list[Finding]:
     return [event async for event in verify(store, await find_topics(store)) if isinstance(event, Finding)]
 
 

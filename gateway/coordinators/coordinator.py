@@ -1,14 +1,14 @@
 """The group coordinator: what the Kafka handlers, the HTTP API and the command line ask of consumer groups.
 
-Owns the life cycle and the way to a group. It leaves membership to `membership` (and the pure machine in `groups`),
-offsets to `group_offsets`, and which groups are served here to `journal`.
+It starts and stops the parts, and it finds groups. `group_members` (with the pure machine in `groups`) handles members,
+`group_offsets` handles offsets, and `journal` knows which groups are served here.
 
 Every call may raise CoordinatorLoading, CoordinatorNotAvailable or NotCoordinator. Calls that make or change a group
-make the offsets topic if there is none; calls that only look answer as of a group that does not exist.
+make the offsets topic if there is none. For calls that only read, there are no groups while there is no offsets topic.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -24,9 +24,10 @@ from gateway.coordinators.errors import (
     Refusal,
     UnknownMember,
 )
+from gateway.coordinators.group_members import GroupMembers
 from gateway.coordinators.group_offsets import Commit, GroupOffsets, Results, Sender
 from gateway.coordinators.groups.classic import ClassicGroup
-from gateway.coordinators.groups.group_map import GroupEntry, GroupMap
+from gateway.coordinators.groups.group_map import READ_BACK, GroupEntry, GroupMap
 from gateway.coordinators.groups.messages import (
     NO_MEMBER,
     JoinAnswer,
@@ -37,7 +38,7 @@ from gateway.coordinators.groups.messages import (
 )
 from gateway.coordinators.groups.states import State
 from gateway.coordinators.journal.journal import Journal
-from gateway.coordinators.membership import Membership
+from gateway.coordinators.journal.writer import InTransaction
 from gateway.coordinators.offsets_topic.decoding import LoadedGroup, decode_groups
 from gateway.coordinators.offsets_topic.topic import OFFSETS_TOPIC, offsets_topic
 from gateway.coordinators.offsets_topic.values import CommittedOffset
@@ -46,11 +47,11 @@ from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.image import ClusterImage, ImageChange
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.errors import InvalidRequest
-from hot_tier.ids import NodeId, TopicPartition
+from hot_tier.ids import NodeId, PartitionId, TopicPartition
 from hot_tier.replication.table import PartitionTable
 
 MAX_METADATA_BYTES: Final = 4 << 20
-"""The most metadata of one member, over all the protocols it supports."""
+"""Limit for the metadata of one member, over all the protocols that it supports."""
 MAX_PROTOCOLS: Final = 100
 
 _log = structlog.get_logger()
@@ -62,6 +63,16 @@ class GroupListing(NamedTuple):
     """Empty for a group whose consumers only commit."""
     state: State
     members: int
+
+
+class Transaction(NamedTuple):
+    """A transaction as its producer names it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    tv2: bool
+    """Its producer has an epoch for each transaction."""
 
 
 class MemberDescription(NamedTuple):
@@ -98,8 +109,8 @@ class GroupCoordinator:
         self._image = image
         self._settings = settings
         self._clock = clock
-        self.membership = Membership(settings, clock)
-        self.offsets = GroupOffsets(image, self.membership, settings, clock)
+        self.members = GroupMembers(settings, clock)
+        self.offsets = GroupOffsets(image, self.members, settings, clock)
         self.shards = Journal(
             offsets_topic(settings),
             make_machine=GroupMap,
@@ -115,19 +126,19 @@ class GroupCoordinator:
         self._expiring: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begins to read groups back and returns at once. Until a group is read back, requests for it are refused."""
+        """Starts to read groups back and returns at once. Requests for a group are refused until it is read back."""
         self.shards.open()
         self._image.subscribe(self._image_changed)
         self._expiring = asyncio.get_running_loop().create_task(self._expire_regularly(), name="offset retention")
 
     async def stop(self) -> None:
-        """Tells everybody who waits to look for another coordinator. What is committed stays."""
+        """Tells all members that wait to look for another coordinator. Committed offsets stay."""
         self._image.unsubscribe(self._image_changed)
         if self._expiring is not None:
             self._expiring.cancel()
             await asyncio.gather(self._expiring, return_exceptions=True)
         await self.shards.close()
-        self.membership.close()
+        self.members.close()
 
     async def find(self, group_id: str) -> BrokerInfo:
         """Returns the broker that coordinates a group. Makes the offsets topic if there is none."""
@@ -148,31 +159,31 @@ class GroupCoordinator:
         if entry is None:
             if request.member_id != NO_MEMBER:
                 return JoinAnswer(request.member_id, UnknownMember)
-            entry = home.groups[group_id] = GroupEntry(group_id, home, ClassicGroup(self.membership.limits))
-        return await self.membership.join(entry, request)
+            entry = home.groups[group_id] = GroupEntry(group_id, home, ClassicGroup(self.members.limits))
+        return await self.members.join(entry, request)
 
     async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
         check_group_id(group_id)
         try:
             entry = self._map_of(group_id).groups.get(group_id)
         except CoordinatorLoading:
-            # The rebalance that this belongs to is lost. Clients know no other answer that makes them join again.
+            # The rebalance of this request is lost. No other answer makes clients join again.
             return SyncAnswer(RebalanceInProgress)
         if entry is None:
             return SyncAnswer(UnknownMember)
-        return await self.membership.sync(entry, request)
+        return await self.members.sync(entry, request)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> Refusal:
         check_group_id(group_id)
         try:
             entry = self._map_of(group_id).groups.get(group_id)
         except CoordinatorLoading:
-            # Its session has not begun here; told to wait, a Java consumer would give up for good.
+            # The member's session has not begun here. If it were told to wait, a Java consumer would give up for good.
             return None
         if entry is None:
             return UnknownMember
-        refusal = entry.classic.heartbeat(member_id, instance_id, generation, self.membership.now_ms())
-        self.membership.carry_out(entry)
+        refusal = entry.classic.heartbeat(member_id, instance_id, generation, self.members.now_ms())
+        self.members.carry_out(entry)
         return refusal
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[Refusal]:
@@ -181,8 +192,8 @@ class GroupCoordinator:
         entry = self._map_of(group_id).groups.get(group_id)
         if entry is None:
             return [UnknownMember for _ in leaving]
-        refusals = [entry.classic.leave(each, self.membership.now_ms()) for each in leaving]
-        self.membership.carry_out(entry)
+        refusals = [entry.classic.leave(each, self.members.now_ms()) for each in leaving]
+        self.members.carry_out(entry)
         return refusals
 
     # Offsets
@@ -192,10 +203,43 @@ class GroupCoordinator:
         home = await self._map_to_change(group_id, may_be_empty=True)
         return await self.offsets.commit(home, group_id, sender, commits)
 
-    async def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Sets (offset, metadata) of a group without members, from outside. Raises the first refusal.
+    async def commit_in_transaction(
+        self,
+        group_id: str,
+        sender: Sender,
+        commits: Mapping[TopicPartition, Commit],
+        transaction: Transaction,
+        admit: Callable[[TopicPartition], Awaitable[None]],
+    ) -> Results:
+        """Commits as part of a producer's transaction: the offsets count when `transaction_ended` says so.
 
-        This is also how a group is reset: a group with members decides for itself where it goes on.
+        `admit` asks the transaction's coordinator whether this partition of the offsets topic is in the transaction, or
+        adds it. It raises the refusal, and is called only if the transaction has written nothing to the partition yet.
+        """
+        home = await self._map_to_change(group_id)
+        transactional_id, producer_id, producer_epoch, tv2 = transaction
+        verification = home.writer.begin_verification(transactional_id, producer_id, producer_epoch, tv2=tv2)
+        if verification is not None:
+            await admit(TopicPartition(OFFSETS_TOPIC, PartitionId(home.writer.number)))
+            home = await self._map_to_change(group_id)
+        producer = InTransaction(producer_id, producer_epoch, verification)
+        return await self.offsets.commit_in_transaction(home, group_id, sender, commits, producer)
+
+    def transaction_ended(self, partition: int, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        """Applies or drops what a transaction has committed here: its marker in this partition is committed.
+
+        Every marker of a producer ends its open transaction, whatever its epoch; the log takes no other marker.
+        """
+
+        def end(home: GroupMap) -> None:
+            self.offsets.commits += home.end_transaction(producer_id, committed)
+
+        self.shards.when_read_back(partition, end)
+
+    async def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Sets (offset, metadata) for a group without members. Raises the first refusal.
+
+        This is also how a group is reset. A group with members decides itself where it continues.
         """
         commits = {tp: Commit(offset, metadata=metadata) for tp, (offset, metadata) in offsets.items()}
         results = await self.commit(group_id, Sender(), commits)
@@ -206,30 +250,39 @@ class GroupCoordinator:
                 raise error
 
     async def move_offset(self, group_id: str, tp: TopicPartition, expected: int | None, offset: int) -> bool:
-        """Commits for a group without members if its offset is still `expected`. Returns whether it was."""
+        """Commits for a group without members if its offset is still `expected`. Returns whether it did."""
         home = await self._map_to_change(group_id)
         entry = home.groups.get(group_id)
         held = None if entry is None else entry.offsets.get(tp)
-        if (held.position if held is not None else None) != expected or (entry is not None and entry.in_flight[tp]):
+        if (held.position if held is not None else None) != expected:
+            return False
+        if entry is not None and (entry.in_flight[tp] or tp in entry.pending):
             return False
         kept = "" if held is None else held.metadata
-        # No step of the loop lies between the look and the write.
+        # The check above and this write happen in one step of the loop.
         results = await self.offsets.commit(home, group_id, Sender(), {tp: Commit(offset, metadata=kept)})
         return results[tp] is None
 
     def fetch_offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """Returns what is committed; nothing for a group that does not exist."""
+        """Returns the committed offsets; no offsets for a group that does not exist."""
         check_group_id(group_id, may_be_empty=True)
         entry = self._find(group_id)
         return {} if entry is None else entry.offsets
 
+    def unstable_offsets(self, group_id: str) -> Collection[TopicPartition]:
+        """Returns the partitions for which an open transaction has committed another offset."""
+        check_group_id(group_id, may_be_empty=True)
+        entry = self._find(group_id)
+        return () if entry is None else entry.pending.keys()
+
     def positions(self, group_id: str) -> dict[TopicPartition, CommittedOffset | None]:
-        """Returns what is committed, and None for a partition that a member reads and has not committed yet."""
+        """Returns the committed offsets, and None for each partition that a member reads, or an open transaction has
+        committed, where nothing is committed yet."""
         found: dict[TopicPartition, CommittedOffset | None] = {}
         check_group_id(group_id, may_be_empty=True)
         entry = self._find(group_id)
         if entry is not None:
-            found.update(dict.fromkeys(entry.read_partitions()))
+            found.update(dict.fromkeys((*entry.read_partitions(), *entry.pending)))
             found.update(entry.offsets)
         return found
 
@@ -240,7 +293,7 @@ class GroupCoordinator:
     # Groups as a whole
 
     def list_groups(self) -> list[GroupListing]:
-        """Returns the groups that are coordinated here and read back. `is_loading` says if there may be more."""
+        """Returns the groups that this broker coordinates and has read back. If `is_loading`, there may be more."""
         return [
             GroupListing(entry.group_id, entry.group.protocol_type or "", entry.group.state, entry.group.size)
             for shard in self.shards
@@ -294,7 +347,7 @@ class GroupCoordinator:
         else:
             await self.offsets.delete_group(self._require(group_id))
 
-    # The way to a group
+    # Finding a group
 
     def _map_of(self, group_id: str) -> GroupMap:
         home = self.shards.find_ready(group_id)
@@ -323,7 +376,7 @@ class GroupCoordinator:
             raise GroupNotFound(f"there is no group {group_id!r}")
         return entry
 
-    # What happens by itself
+    # Changes that no client asks for
 
     def _restore(self, home: GroupMap, groups: dict[str, LoadedGroup]) -> None:
         for group_id, loaded in groups.items():
@@ -332,24 +385,27 @@ class GroupCoordinator:
                 home.damaged[group_id] = loaded
             else:
                 entry = home.groups[group_id] = self._restored(home, group_id, loaded)
-                self.membership.carry_out(entry)
-        # Topics that were deleted while nobody coordinated these groups.
+                self.members.carry_out(entry)
+        # These topics were deleted while no broker coordinated these groups.
         for topic in self._image.deleted_topics():
             self.offsets.forget_topic([home], topic.name, topic.deleted_ms)
 
     def _restored(self, home: GroupMap, group_id: str, loaded: LoadedGroup) -> GroupEntry:
-        limits = self.membership.limits
-        if loaded.record is None:
-            return GroupEntry(group_id, home, ClassicGroup(limits), loaded.offsets)
-        group = ClassicGroup.restored(loaded.record.snapshot, limits, self.membership.now_ms())
-        since_ms = 0 if loaded.record.snapshot.members else max(loaded.record.state_ms, 0)
-        return GroupEntry(group_id, home, group, loaded.offsets, empty_since_ms=since_ms)
+        limits = self.members.limits
+        entry = GroupEntry(group_id, home, ClassicGroup(limits), loaded.offsets)
+        if loaded.record is not None:
+            entry.group = ClassicGroup.restored(loaded.record.snapshot, limits, self.members.now_ms())
+            entry.empty_since_ms = 0 if loaded.record.snapshot.members else max(loaded.record.state_ms, 0)
+        for producer_id, offsets in loaded.pending.items():
+            home.pend(entry, producer_id, offsets, READ_BACK)
+        return entry
 
     def _end(self, home: GroupMap) -> None:
         for entry in list(home.groups.values()):
             if entry.group.state is not State.DEAD:
-                self.membership.end(entry, NotCoordinator)
+                self.members.end(entry, NotCoordinator)
         home.groups.clear()
+        home.open.clear()
 
     def _image_changed(self, change: ImageChange) -> None:
         for name, (before, after) in change.topics.items():
@@ -363,22 +419,22 @@ class GroupCoordinator:
 
 
 def _check_fits(request: JoinRequest) -> None:
-    """Raises InvalidRequest if a member brings names longer than a record can hold, or too much metadata."""
+    """Raises InvalidRequest if a member's names are longer than a record can hold, or its metadata is too large."""
     if len(request.protocols) > MAX_PROTOCOLS:
-        raise InvalidRequest(f"a member with {len(request.protocols)} protocols", hint=f"at most {MAX_PROTOCOLS}")
+        raise InvalidRequest(f"a member has {len(request.protocols)} protocols", hint=f"at most {MAX_PROTOCOLS}")
     names = [request.instance_id or "", request.protocol_type, *(name for name, _ in request.protocols)]
     longest = max(len(name.encode()) for name in names)
     if longest > LONGEST_STRING_BYTES:
-        raise InvalidRequest(f"a name of {longest} bytes", hint=f"at most {LONGEST_STRING_BYTES} can be kept")
+        raise InvalidRequest(f"a name has {longest} bytes", hint=f"at most {LONGEST_STRING_BYTES} can be stored")
     total = sum(len(name) + len(metadata) for name, metadata in request.protocols)
     if total > MAX_METADATA_BYTES:
         raise InvalidRequest(
-            f"{total} bytes of metadata for one member", hint=f"at most {MAX_METADATA_BYTES} are taken"
+            f"a member has {total} bytes of metadata", hint=f"at most {MAX_METADATA_BYTES} are accepted"
         )
 
 
 def check_group_id(group_id: str, *, may_be_empty: bool = False) -> None:
-    """Raises InvalidGroupId for what the offsets topic cannot hold. The empty id is taken where Kafka takes it."""
+    """Raises InvalidGroupId if the offsets topic cannot hold the id. Some calls allow the empty id, as in Kafka."""
     try:
         length = len(group_id.encode())
     except UnicodeEncodeError:

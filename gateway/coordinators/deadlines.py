@@ -1,10 +1,10 @@
-"""Deadlines of many things, most of which are put off again and again: sessions of members above all.
+"""Many deadlines, most of which are postponed again and again: above all the sessions of members.
 
-Putting a deadline off costs one dict store: the heap keeps the earlier entry, and looks up where the deadline went
-when that entry comes due. So ten thousand heartbeats a second touch the heap only once per session each.
+To postpone a deadline costs one dict store: the heap keeps the earlier entry, and when that entry is due, the new
+deadline is looked up. So ten thousand heartbeats a second touch the heap only once per session.
 
-Invariants: every key with a deadline has a heap entry at or before it; `_queued` holds the time of the one entry of a
-key that counts, others are skipped. The heap is rebuilt when most of it is of keys that are gone.
+Invariants: every key with a deadline has a heap entry at or before it. A key may have several entries; only the one
+whose time is in `_queued` counts, the others are skipped. The heap is rebuilt when most entries belong to cleared keys.
 """
 
 import heapq
@@ -40,11 +40,11 @@ class Deadlines(Generic[K]):
                 self._push(live, deadline_ms)
 
     def next_ms(self) -> int | None:
-        """Returns when to look again: at or before the earliest deadline."""
+        """Returns when to call `take_due` next: at or before the earliest deadline."""
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int) -> list[K]:
-        """Returns the keys whose deadline has come, earliest first, and clears their deadlines."""
+        """Returns the keys whose deadline is over, earliest first, and clears their deadlines."""
         due: list[K] = []
         while self._heap and self._heap[0][0] <= now_ms:
             queued_ms, _, key = heapq.heappop(self._heap)

@@ -1,18 +1,18 @@
-"""Why a coordinator or a consumer group refuses a request, each cause a class.
+"""Why a coordinator or a consumer group refuses a request: one class per cause.
 
-Beside the hot tier's errors these are all that a caller of a coordinator meets. A group's machine answers with the
-class itself, because its answers are values; the calls made for HTTP and the command line raise an instance. Wire codes
-and HTTP statuses are given at the border, by class, as for every other error.
+A caller of a coordinator meets these errors and those of the hot tier, no others. A group's machine answers with the
+class itself, because its answers are values. Calls for HTTP and the command line raise an instance. The protocols map
+the classes to wire codes and HTTP statuses, as they do for every other error.
 """
 
 from hot_tier.errors import TierlogError
 
 
 class CoordinatorError(TierlogError):
-    """A coordinator refused."""
+    """The coordinator refused the request."""
 
     def __init__(self, what: str = "", *, where: str = "", hint: str = "") -> None:
-        """Without `what` the error says what the docstring of its class says."""
+        """Without `what`, the error's text is the docstring of its class."""
         super().__init__(what or type(self).__doc__ or "", where=where, hint=hint)
 
 
@@ -24,13 +24,13 @@ Refusal = type[CoordinatorError] | None
 
 
 class CoordinatorLoading(CoordinatorError):
-    """The groups of this offsets partition are being read back; ask again shortly."""
+    """The groups of this offsets partition are being read back; try again soon."""
 
     retriable = True
 
 
 class CoordinatorNotAvailable(CoordinatorError):
-    """No coordinator can serve this group now: no offsets topic, a damaged record, a write that failed."""
+    """No coordinator can serve this group now: there is no offsets topic, a record is damaged, or a write failed."""
 
     retriable = True
 
@@ -45,7 +45,7 @@ class NotCoordinator(CoordinatorError):
 
 
 class GroupError(CoordinatorError):
-    """A group refused."""
+    """The group refused the request."""
 
 
 class InvalidGroupId(GroupError):
@@ -57,30 +57,30 @@ class GroupNotFound(GroupError):
 
 
 class GroupNotEmpty(GroupError):
-    """Only a group without members may be deleted, or have its offsets set from outside."""
+    """The group has members. Only a group without members can be deleted or get its offsets set by others."""
 
 
 class GroupFull(GroupError):
-    """No room for more: members of the group, bytes of what they bring, or groups."""
+    """There is no room for another member, for the member's metadata, or for another group."""
 
 
 class InconsistentProtocol(GroupError):
-    """Another protocol type than the group's, or no protocol that every member supports."""
+    """The protocol type is not the group's, or there is no protocol that every member supports."""
 
 
 class InvalidSessionTimeout(GroupError):
-    """The session timeout is not within the bounds that the broker sets."""
+    """The session timeout is outside the limits that the broker sets."""
 
 
 # The member
 
 
 class UnknownMember(GroupError):
-    """Never joined, left, or was expired: forget the member id and join again."""
+    """The member never joined, has left, or has expired: forget the member id and join again."""
 
 
 class MemberIdRequired(GroupError):
-    """Join again with the id that this answer carries."""
+    """Join again with the member id in this answer."""
 
 
 class FencedInstance(GroupError):
@@ -88,11 +88,11 @@ class FencedInstance(GroupError):
 
 
 class IllegalGeneration(GroupError):
-    """A generation that is not the current one: the sender has missed a rebalance."""
+    """The generation is not the current one: the sender has missed a rebalance."""
 
 
 class RebalanceInProgress(GroupError):
-    """Join again: a new generation is being formed."""
+    """A new generation is being formed: join again."""
 
     retriable = True
 
@@ -104,5 +104,65 @@ class OffsetMetadataTooLarge(GroupError):
     """The metadata of a commit is longer than the broker allows."""
 
 
+class UnstableOffset(GroupError):
+    """A transaction that is still open has committed another offset here: ask again when it has ended."""
+
+    retriable = True
+
+
 class GroupSubscribedToTopic(GroupError):
-    """Offsets of a topic that a live member subscribes to are not deleted."""
+    """A live member subscribes to the topic, so its offsets cannot be deleted."""
+
+
+# Transactions
+
+
+class TransactionError(CoordinatorError):
+    """The transaction coordinator refused the request."""
+
+
+class InvalidTransactionalId(TransactionError):
+    """This cannot be a transactional id."""
+
+
+class TransactionalIdNotFound(TransactionError):
+    """There is no such transactional id: it was never used, or it has expired."""
+
+
+class TooManyTransactionalIds(TransactionError):
+    """There is no room for another transactional id."""
+
+
+class TransactionTooLarge(TransactionError):
+    """The transaction has too many partitions: commit more often."""
+
+
+class TransactionsNotServed(TransactionError):
+    """Some broker of this cluster runs a version without transactions. After most errors clients try again for minutes;
+    after this one they give up."""
+
+
+class InvalidTransactionTimeout(TransactionError):
+    """The transaction timeout is not positive, or larger than the broker allows."""
+
+
+class InvalidProducerIdMapping(TransactionError):
+    """The producer id does not belong to this transactional id."""
+
+
+class ProducerFencedByNewer(TransactionError):
+    """The producer's epoch is over: a newer producer uses the transactional id, or its transaction timed out."""
+
+
+class WrongTransactionState(TransactionError):
+    """The transaction is not in a state that allows this."""
+
+
+class ConcurrentTransactions(TransactionError):
+    """Another step of this transactional id is under way; try again soon."""
+
+    retriable = True
+
+
+class TransactionAbortable(TransactionError):
+    """The partition is not in the transaction: abort it, and begin a new one."""

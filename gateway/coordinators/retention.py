@@ -1,9 +1,9 @@
-"""Which committed offsets have expired. Pure: a group as it is and the time in, the partitions to forget out.
+"""Decides which committed offsets have expired. Pure: takes a group and the time, returns the partitions to forget.
 
-- While a group has members, what they subscribe to is kept for ever; of a `consumer` group in Stable, offsets of topics
-  that nobody subscribes to any more go `retention_ms` after their last commit.
-- A group that had members keeps its offsets for `retention_ms` after the last one left, or after the commit if that was
-  later: somebody resets offsets of a group that is down.
+- While a group has members, the offsets of topics they subscribe to are kept for ever. If it is a Stable `consumer`
+  group, offsets of other topics expire `retention_ms` after their last commit.
+- A group that had members keeps its offsets for `retention_ms` after the last member left, or after the commit if that
+  was later: somebody may reset the offsets of a stopped group.
 - A group that never had members keeps an offset for `retention_ms` after its last commit.
 """
 
@@ -22,7 +22,7 @@ def expired_offsets(
     retention_ms: int,
     now_ms: int,
 ) -> list[TopicPartition]:
-    """Returns the partitions to forget. `empty_since_ms` counts only for an Empty group; 0 if it never had members."""
+    """Returns the partitions to forget. `empty_since_ms` is used only for an Empty group; 0 if it never had members."""
     oldest_ms = now_ms - retention_ms
     if group.state is State.EMPTY:
         if empty_since_ms > oldest_ms:

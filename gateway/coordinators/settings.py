@@ -1,6 +1,6 @@
-"""Settings of consumer groups and of the topic that keeps their offsets. Kafka's meanings throughout."""
+"""Settings of consumer groups, of transactions, and of the topics that store them. They mean the same as in Kafka."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 from hot_tier.errors import SettingsError
@@ -83,3 +83,46 @@ class GroupSettings:
                 f"groups.offset_metadata_max_bytes is {self.offset_metadata_max_bytes}",
                 hint=f"it is 0 to {LONGEST_STRING_BYTES}, what a string of the offsets topic can hold",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    max_timeout_ms: int = field(
+        default=900_000,
+        metadata={
+            "doc": "Longest time-out that a transactional producer may ask for. While a transaction is open, readers "
+            "that read committed records only, and the archive, do not get past its first record."
+        },
+    )
+    abort_interval_ms: int = field(
+        default=10_000,
+        metadata={"doc": "How often transactions that take longer than their time-out are looked for and aborted."},
+    )
+    id_expiration_ms: int = field(
+        default=7 * 24 * 3_600_000,
+        metadata={"doc": "How long a transactional id is remembered that nobody uses."},
+    )
+    expiration_check_interval_ms: int = field(
+        default=3_600_000, metadata={"doc": "How often transactional ids that have expired are looked for."}
+    )
+    max_ids: int = field(default=50_000, metadata={"doc": "Most transactional ids that this broker coordinates."})
+    max_bytes: int = field(
+        default=64 * 1024 * 1024,
+        metadata={"doc": "Memory for all transactional ids and the partitions in their transactions."},
+    )
+    topic_partitions: int = field(
+        default=50, metadata={"doc": "Partitions of `__transaction_state`; used once, when it is created."}
+    )
+    topic_replication_factor: int = field(
+        default=3,
+        metadata={"doc": "Replicas of `__transaction_state`, at most one per broker alive when it is created."},
+    )
+    topic_segment_bytes: int = field(
+        default=100 * 1024 * 1024,
+        metadata={"doc": "Segment size of `__transaction_state`: small, so that compaction keeps loading short."},
+    )
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if getattr(self, each.name) < 1:
+                raise SettingsError(f"transactions.{each.name} is {getattr(self, each.name)}", hint="it is at least 1")

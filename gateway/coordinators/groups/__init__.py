@@ -6,10 +6,10 @@
 `states`         the table of states, with its drawing and what each state answers
 `messages`       requests, answers, effects and the persisted snapshot
 `outbox`         collects a machine's effects
-`memory`         counts what members take
-`initial_delay`  how long an empty group waits for company
+`memory`         counts the memory of members
+`initial_delay`  how long an empty group waits for more members
 `member`         one member of a group
 `roster`         the members, and what follows from the set of them
-`subscription`   the little that is read of consumers' otherwise opaque metadata
+`subscription`   reads subscribed topics and assigned partitions from the otherwise opaque metadata
 `group_map`      the groups of one partition of the offsets topic
 """

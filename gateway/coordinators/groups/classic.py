@@ -1,16 +1,16 @@
-"""The group machine of the classic protocol: who is a member, which generation it is, and what everybody is told.
+"""The group machine of the classic protocol: members, generations, and the answers that members get.
 
 It owns membership, generations, the choice of leader, and assignments. It has no clock, no randomness and no I/O: each
-call takes `now_ms` and leaves its effects in the outbox. It leaves the set of members to `roster`, what is refused to
-`refusals`, offsets to `gateway.coordinators.group_offsets`, and all that waits or writes to the driver,
-`gateway.coordinators.membership`. The table of states, with its drawing, is `states`.
+call takes `now_ms` and leaves its effects in the outbox. `roster` keeps the set of members, `refusals` decides what is
+refused, and `gateway.coordinators.group_offsets` handles offsets. The driver, `gateway.coordinators.group_members`,
+does everything that waits or writes. The table of states, with its drawing, is in `states`.
 
 Invariants:
-- There is one generation at a time, and it only grows. A request that names another one changes nothing.
-- An assignment reaches members only after it is committed, and only members of the generation it was made for.
-- Every ticket is answered exactly once, in the end by `end`.
-- A member's SESSION timer runs whenever we wait for that member. It does not run while the member waits for us, except
-  for a newcomer.
+- There is one generation at a time, and its number only grows. A request that names another one changes nothing.
+- An assignment reaches members only after it is committed, and only members of its generation.
+- Every ticket is answered exactly once; `end` answers those that are left.
+- A member's SESSION timer runs while we wait for that member. It does not run while the member waits for us, except for
+  a newcomer.
 - Every choice among members (leader, ties of votes) follows the order in which they joined.
 """
 
@@ -26,6 +26,7 @@ from gateway.coordinators.errors import (
     Refusal,
     UnknownMember,
 )
+from gateway.coordinators.groups import refusals
 from gateway.coordinators.groups.initial_delay import InitialDelay
 from gateway.coordinators.groups.member import Member
 from gateway.coordinators.groups.memory import Memory
@@ -45,14 +46,13 @@ from gateway.coordinators.groups.messages import (
     TimerKind,
 )
 from gateway.coordinators.groups.outbox import Outbox
-from gateway.coordinators.groups.refusals import refuse_generation, refuse_join, refuse_member, refuse_sync
 from gateway.coordinators.groups.roster import Roster
-from gateway.coordinators.groups.states import COMMIT_ANSWERS, HEARTBEAT_ANSWERS, TRANSITIONS, State, Trigger
+from gateway.coordinators.groups.states import HEARTBEAT_ANSWERS, TRANSITIONS, State, Trigger
 from gateway.coordinators.groups.subscription import all_assigned, all_subscribed
 from hot_tier.ids import TopicPartition
 
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
-"""A newcomer that waits in a long rebalance may be gone already: nobody can tell, so it is not kept for ever."""
+"""A newcomer that waits in a long rebalance may be gone already. We cannot know, so it is not kept for ever."""
 
 _JOIN: Final = Timer(TimerKind.JOIN)
 _SYNC: Final = Timer(TimerKind.SYNC)
@@ -72,13 +72,13 @@ class ClassicGroup:
         self._assigning: tuple[int, dict[str, bytes]] | None = None
         """The leader's assignments while they are being written, by the number of the write."""
         self._replacing: dict[int, JoinAnswer] = {}
-        """Answers to static members that took a predecessor's place, by the number of the write they wait for."""
+        """Answers to static members that replaced a predecessor, by the number of the write that each waits for."""
         self._outbox = Outbox()
         self._memory = Memory(self._outbox)
 
     @classmethod
     def restored(cls, snapshot: GroupSnapshot, limits: GroupLimits, now_ms: int) -> "ClassicGroup":
-        """Returns a group as it was read back: its members go on with their heartbeats as if nothing had happened."""
+        """Returns a group that was read back. Its members continue their heartbeats as if nothing had happened."""
         group = cls(limits)
         group.generation = snapshot.generation
         group.protocol_type = snapshot.protocol_type or None
@@ -121,7 +121,7 @@ class ClassicGroup:
         return all_assigned(self.protocol_type, self.roster)
 
     def snapshot(self, assignments: dict[str, bytes] | None = None) -> GroupSnapshot:
-        """With `assignments`, as of when they are given out."""
+        """Returns the state to persist. With `assignments`, it contains these instead of the members' present ones."""
         members = self.roster.snapshots(self.protocol_name, assignments) if self.protocol_name is not None else ()
         return GroupSnapshot(self.protocol_type or "", self.generation, self.protocol_name, self.leader, members)
 
@@ -133,7 +133,7 @@ class ClassicGroup:
         member_id, instance_id = request.member_id, request.instance_id
         newcomer = member_id == NO_MEMBER
         predecessor = roster.instance(instance_id) if newcomer and instance_id is not None else None
-        if refusal := refuse_join(self, request, self._limits):
+        if refusal := refusals.refuse_join(self, request, self._limits):
             if refusal is GroupFull and member_id in roster:
                 self._remove(roster[member_id])
             self._outbox.reply(ticket, JoinAnswer(NO_MEMBER if refusal is GroupFull else member_id, refusal))
@@ -150,7 +150,7 @@ class ClassicGroup:
         elif member_id in roster.pending and instance_id is None:
             self._forget_pending(member_id)
             self._add(Member.joining(member_id, request), request, ticket, now_ms)
-        elif refusal := refuse_member(self, member_id, instance_id):
+        elif refusal := refusals.refuse_member(self, member_id, instance_id):
             self._outbox.reply(ticket, JoinAnswer(member_id, refusal))
         else:
             self._rejoin(roster[member_id], request, ticket, now_ms)
@@ -171,19 +171,19 @@ class ClassicGroup:
         unchanged = member.protocols == request.protocols
         leads = member.id == self.leader
         if self.state is State.COMPLETING_REBALANCE and unchanged:
-            # It has missed our answer, so it gets it again.
+            # The member missed our answer, so it gets the answer again.
             self._outbox.reply(ticket, self._joined(member, to_leader=leads))
             self._restart_session(member, now_ms)
         elif self.state is State.STABLE and unchanged and not leads:
             self._outbox.reply(ticket, self._joined(member))
             self._restart_session(member, now_ms)
         else:
-            # A leader that joins again, although nothing of its own has changed, has seen topics change.
+            # If a leader joins again with nothing changed in its request, it has seen topics change.
             self._update(member, request, ticket)
             self._rebalance(now_ms)
 
     def _replace_static(self, member: Member, request: JoinRequest, ticket: Ticket, now_ms: int) -> None:
-        """A process came back with a known `group.instance.id`: it takes its predecessor's place and assignment."""
+        """Gives a process with a known `group.instance.id` the place and the assignment of its predecessor."""
         old_id, old_leader = member.id, self.leader
         self._answer_join(member, JoinAnswer(old_id, FencedInstance))
         self._answer_sync(member, SyncAnswer(FencedInstance))
@@ -197,15 +197,15 @@ class ClassicGroup:
         self._update(member, request, ticket)
         self._restart_session(member, now_ms)
         if self.state is not State.STABLE or self.roster.choose_protocol() != self.protocol_name:
-            # While a leader assigns, it assigns to the old id; and another protocol needs another assignment.
+            # A leader that assigns now uses the old id; and another protocol needs another assignment.
             self._rebalance(now_ms)
             return
         if request.can_skip_assignment:
             leads = member.id == self.leader
             answer = self._joined(member, to_leader=leads, skip_assignment=leads)
         else:
-            # Told that its dead predecessor leads, an old client does not compute an assignment which a stable
-            # group would never hand out.
+            # An old client would compute an assignment, which a stable group never hands out. So it is told that its
+            # dead predecessor leads.
             answer = self._joined(member, leader=old_leader)
         self._replacing[self._outbox.persist(self.snapshot())] = answer
 
@@ -243,12 +243,12 @@ class ClassicGroup:
             self._form_generation(now_ms)
 
     def _form_generation(self, now_ms: int) -> None:
-        """Closes the generation with those who have joined. Absent static members may come back; others are removed."""
+        """Closes the generation with the members that have joined. Of the absent ones only static members stay."""
         roster = self.roster
         for member in [each for each in roster if each.join_ticket is None and each.instance_id is None]:
             self._drop(member)
         if len(roster) and not roster.waiting:
-            # Only absent static members: their sessions will remove them, or they come back.
+            # Only absent static members are left. Either they come back, or their sessions expire.
             self._outbox.set_timer(_JOIN, now_ms + roster.rebalance_timeout_ms)
             return
         self._outbox.clear_timer(_JOIN)
@@ -273,7 +273,7 @@ class ClassicGroup:
 
     def sync(self, request: SyncRequest, ticket: Ticket, now_ms: int) -> None:
         """Replies now, or when the leader's assignment is committed."""
-        if refusal := refuse_sync(self, request):
+        if refusal := refusals.refuse_sync(self, request):
             self._outbox.reply(ticket, SyncAnswer(refusal))
             return
         member = self.roster[request.member_id]
@@ -312,22 +312,20 @@ class ClassicGroup:
                 self._answer_join(member, answer if failure is None else JoinAnswer(NO_MEMBER, failure))
                 self._restart_session(member, now_ms)
 
-    # Staying, leaving, time
+    # Heartbeats, commits, leaving and timers
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> Refusal:
-        if refusal := refuse_generation(self, member_id, instance_id, generation):
+        if refusal := refusals.refuse_generation(self, member_id, instance_id, generation):
             return refusal
         self._restart_session(self.roster[member_id], now_ms)
         return HEARTBEAT_ANSWERS[self.state]
 
-    def commit(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> Refusal:
-        """A group without members takes offsets from anybody who claims no membership."""
-        if generation < 0 and self.state is State.EMPTY:
-            return None
-        if refusal := refuse_generation(self, member_id, instance_id, generation):
-            return refusal
-        refusal = COMMIT_ANSWERS[self.state]
-        if refusal is None:
+    def commit(
+        self, member_id: str, instance_id: str | None, generation: int, now_ms: int, *, in_transaction: bool = False
+    ) -> Refusal:
+        """Returns why this sender may not commit. In a transaction the producer sends it: no session is prolonged."""
+        refusal = refusals.refuse_commit(self, member_id, instance_id, generation, in_transaction=in_transaction)
+        if refusal is None and not in_transaction and member_id in self.roster:
             self._restart_session(self.roster[member_id], now_ms)
         return refusal
 
@@ -340,9 +338,9 @@ class ClassicGroup:
             self._form_if_all_joined(now_ms)
             return None
         if member_id == NO_MEMBER and leaving.instance_id is not None:
-            # An operator removes a static member by its name.
+            # An operator removes a static member by its instance id.
             member_id = self.roster.instance(leaving.instance_id) or NO_MEMBER
-        if refusal := refuse_member(self, member_id, leaving.instance_id):
+        if refusal := refusals.refuse_member(self, member_id, leaving.instance_id):
             return refusal
         self._remove(self.roster[member_id])
         self._after_removal(now_ms)

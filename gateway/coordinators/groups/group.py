@@ -1,6 +1,6 @@
-"""What every kind of group is to the rest of the coordinator, whatever its members say to it.
+"""What every kind of group is to the rest of the coordinator, whatever protocol its members use.
 
-The map of groups, offsets, retention and the driver of effects know a group only by this. The calls of one protocol
+The map of groups, offsets, retention and the driver of effects use only this interface. The calls of one protocol
 (join, sync and heartbeat of the classic one) belong to its own class: `classic.ClassicGroup`.
 """
 
@@ -31,36 +31,38 @@ class Group(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody is in it and nobody is about to be."""
+        """Whether the group has no members and no pending ones."""
         ...
 
     @property
     def is_vacant(self) -> bool:
-        """Whether it is idle and always was: it need not be remembered."""
+        """Whether the group is idle and always was. Then it need not be remembered."""
         ...
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Returns the topics that members subscribe to; None when that cannot be told."""
+        """Returns the topics that members subscribe to; None if that is unknown."""
         ...
 
     def read_partitions(self) -> frozenset[TopicPartition]:
-        """Returns the partitions that members are assigned, as far as that can be told."""
+        """Returns the partitions that members are assigned, as far as that is known."""
         ...
 
-    def commit(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> Refusal:
+    def commit(
+        self, member_id: str, instance_id: str | None, generation: int, now_ms: int, *, in_transaction: bool = False
+    ) -> Refusal:
         """Returns why this sender may not commit offsets; None if it may."""
         ...
 
     def persisted(self, number: int, failure: Refusal, now_ms: int) -> None:
-        """The write of `Persist.number` is committed, or has failed."""
+        """Tells the group that the write of `Persist.number` is committed, or has failed."""
         ...
 
     def timer_fired(self, timer: Timer, now_ms: int) -> None: ...
 
     def end(self, refusal: type[CoordinatorError]) -> None:
-        """Becomes Dead, and tells everybody who waits why."""
+        """Makes the group Dead and answers everyone who waits with the refusal."""
         ...
 
     def take_effects(self) -> list[Effect]:
-        """Returns what is to be done since the last call. Called after every other call that changes the group."""
+        """Returns the effects since the last call. It is called after every other call that changes the group."""
         ...

@@ -1,11 +1,13 @@
 """The groups of one partition of the offsets topic: the machine that the journal runs.
 
-Owns the map of groups, and the groups that could not be read back. `coordinator` fills and empties it; `membership` and
-`group_offsets` change the groups in it.
+It owns the map of groups, and the groups that could not be read back. `coordinator` fills and empties it;
+`group_members` and `group_offsets` change the groups in it.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from gateway.coordinators.errors import CoordinatorNotAvailable
 from gateway.coordinators.groups.classic import ClassicGroup
@@ -16,29 +18,55 @@ from gateway.coordinators.offsets_topic.decoding import LoadedGroup
 from gateway.coordinators.offsets_topic.values import CommittedOffset
 from hot_tier.ids import TopicPartition
 
+READ_BACK: Final = 0
+"""The number of a write that an earlier leader has done. All writes here have greater ones."""
+
+
+class PendingCommit(NamedTuple):
+    """An offset in an open transaction."""
+
+    number: int
+    """That of its write (`JournalWriter.write`), or READ_BACK."""
+    offset: CommittedOffset
+
 
 @dataclass(slots=True, eq=False)
 class GroupEntry:
-    """A group's machine beside what the machine does not know: its offsets."""
+    """A group's machine and what the machine does not know: its offsets."""
 
     group_id: str
     home: "GroupMap"
     group: Group
     offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
     in_flight: Counter[TopicPartition] = field(default_factory=Counter)
-    """Commits that are written and not committed yet, by partition."""
+    """Commits that are written but not committed yet, by partition."""
+    pending: dict[TopicPartition, dict[int, PendingCommit]] = field(default_factory=dict)
+    """Commits in open transactions, by partition and producer id. They are newer than `offsets`."""
     empty_since_ms: int = 0
-    """When the last member left; 0 if there never was one. Counts only while the group is Empty."""
+    """When the last member left; 0 if there never was one. It is used only while the group is Empty."""
     _assigned: tuple[int, frozenset[TopicPartition]] = (-1, frozenset())
 
     @property
     def classic(self) -> ClassicGroup:
-        """The group as one of the classic protocol, which every group is today."""
+        """The group, as a group of the classic protocol. Today every group is one."""
         assert isinstance(self.group, ClassicGroup)
         return self.group
 
+    def known_partitions(self) -> set[TopicPartition]:
+        """Returns the partitions that have an offset here, or may get one by what is written already."""
+        return {*self.offsets, *self.in_flight, *self.pending}
+
+    def decided(self, partitions: Iterable[TopicPartition], number: int) -> None:
+        """Forgets pending commits of these partitions that are older than the write `number`: it replaces them."""
+        for tp in partitions:
+            of_tp = self.pending.get(tp, {})
+            for producer_id in [each for each, commit in of_tp.items() if commit.number < number]:
+                del of_tp[producer_id]
+            if not of_tp:
+                self.pending.pop(tp, None)
+
     def read_partitions(self) -> frozenset[TopicPartition]:
-        """Returns what members read as of the last generation that became stable. Worked out once per generation."""
+        """Returns the partitions that members read, as of the last stable generation. Computed once per generation."""
         if not self.group.size:
             return frozenset()
         if self.group.state is State.STABLE and self._assigned[0] != self.group.generation:
@@ -51,19 +79,41 @@ class GroupMap:
     writer: JournalWriter
     groups: dict[str, GroupEntry] = field(default_factory=dict)
     damaged: dict[str, LoadedGroup] = field(default_factory=dict)
+    open: dict[int, set[GroupEntry]] = field(default_factory=dict)
+    """The groups that each open transaction has committed offsets of, by producer id."""
 
     def check_readable(self, group_id: str) -> None:
         """Raises CoordinatorNotAvailable if the stored state of the group could not be read."""
         damaged = self.damaged.get(group_id)
         if damaged is not None:
             raise CoordinatorNotAvailable(
-                f"stored state of this group is damaged: {damaged.damage}",
+                f"the stored state of this group is damaged: {damaged.damage}",
                 where=group_id,
                 hint="delete the group to start over",
             )
 
+    def pend(
+        self, entry: GroupEntry, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset], number: int
+    ) -> None:
+        for tp, offset in offsets.items():
+            entry.pending.setdefault(tp, {})[producer_id] = PendingCommit(number, offset)
+        self.open.setdefault(producer_id, set()).add(entry)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> int:
+        """Applies or drops what a transaction has committed. Returns how many offsets were applied."""
+        applied = 0
+        for entry in self.open.pop(producer_id, ()):
+            for tp in [tp for tp, commits in entry.pending.items() if producer_id in commits]:
+                number, offset = entry.pending[tp].pop(producer_id)
+                if committed:
+                    entry.offsets[tp] = offset
+                    applied += 1
+                entry.decided([tp], number if committed else 0)
+            self.drop_if_vacant(entry)
+        return applied
+
     def drop_if_vacant(self, entry: GroupEntry) -> None:
-        """Forgets a group that holds nothing and of which nothing was ever written."""
-        vacant = entry.group.is_vacant and not entry.offsets and not entry.in_flight
+        """Forgets a group that holds nothing and was never written."""
+        vacant = entry.group.is_vacant and not (entry.offsets or entry.in_flight or entry.pending)
         if vacant and self.groups.get(entry.group_id) is entry:
             del self.groups[entry.group_id]

@@ -1,6 +1,6 @@
-"""How long the first generation of an empty group waits for company.
+"""How long the first generation of an empty group waits for more members.
 
-Each newcomer prolongs the wait by one more delay, up to the rebalance timeout in all.
+Each newcomer prolongs the wait by one more delay, up to the rebalance timeout in total.
 """
 
 
@@ -8,7 +8,7 @@ class InitialDelay:
     def __init__(self, delay_ms: int) -> None:
         self._delay_ms = delay_ms
         self._left_ms: int | None = None
-        """How much longer newcomers may prolong the wait; None when none runs."""
+        """How much longer newcomers may prolong the wait; None if no wait is running."""
         self._newcomer = False
 
     @property
@@ -25,7 +25,7 @@ class InitialDelay:
         self._newcomer = True
 
     def prolong(self) -> int | None:
-        """Returns how much longer to wait. None ends the wait."""
+        """Returns how much longer to wait; None if the wait is over."""
         if not self._left_ms or not self._newcomer:
             self._left_ms = None
             return None

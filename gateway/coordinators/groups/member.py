@@ -1,4 +1,4 @@
-"""One member of a group: who it is, what it supports, what it was assigned, and which answers it waits for."""
+"""One member of a group: its identity, its protocols, its assignment, and the answers that it waits for."""
 
 from dataclasses import dataclass
 
@@ -23,9 +23,9 @@ class Member:
     protocols: tuple[Protocol, ...]
     assignment: bytes = b""
     is_new: bool = False
-    """Has not been in any generation yet, so it does not know its id for sure and cannot send heartbeats."""
+    """The member has not been in any generation yet. It may not know its id, so it cannot send heartbeats."""
     held_bytes: int = 0
-    """What was counted last for this member; `held_for` is the address it was counted for."""
+    """The bytes that were counted last for this member; `held_for` is the address they were counted for."""
     held_for: str = ""
     join_ticket: Ticket | None = None
     sync_ticket: Ticket | None = None
@@ -58,7 +58,7 @@ class Member:
 
     @property
     def outlives_its_session(self) -> bool:
-        """Whether it stays without heartbeats: it waits for our answer and cannot send any. A newcomer does not."""
+        """Whether the member stays without heartbeats, because it waits for our answer. A newcomer does not stay."""
         return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
 
     @property

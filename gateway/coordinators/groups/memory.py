@@ -1,6 +1,6 @@
-"""What the members of a group take in memory, counted by the address they joined from.
+"""The memory that the members of a group take, counted by the address they joined from.
 
-The driver keeps one budget for all groups; it hears of every change as an effect.
+The driver keeps one budget for all groups. It gets every change as an effect.
 """
 
 from gateway.coordinators.groups.member import Member
@@ -10,11 +10,11 @@ from gateway.coordinators.groups.outbox import Outbox
 class Memory:
     def __init__(self, outbox: Outbox) -> None:
         self.held_bytes = 0
-        """Of all members. Ids that were handed out and not used yet are not in it."""
+        """Bytes of all members. Ids that were handed out but not used yet are not included."""
         self._outbox = outbox
 
     def hold(self, member: Member) -> None:
-        """Counts what the member takes now, for the address it joined from last."""
+        """Counts the member's present size, for the address it joined from last."""
         self.release(member)
         member.held_bytes, member.held_for = member.size_bytes, member.client_host
         self._count(member.held_for, member.held_bytes)

@@ -1,7 +1,7 @@
-"""What goes into a group machine and what comes out: requests, answers, effects, and the persisted snapshot.
+"""The input and output of a group machine: requests, answers, effects, and the persisted snapshot.
 
-A `Ticket` names a request that waits for its answer (a join, a sync); the driver hands tickets out and keeps what
-stands behind them. Every ticket that enters the machine is answered exactly once.
+A `Ticket` names a request that waits for its answer (a join, a sync). The driver hands out tickets and keeps the
+waiting requests. Every ticket that enters the machine is answered exactly once.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ Ticket = NewType("Ticket", int)
 NO_GENERATION = -1
 NO_MEMBER = ""
 MEMBER_BYTES = 2048
-"""What a member without metadata takes, with its timers."""
+"""The memory of a member without metadata, with its timers."""
 PENDING_BYTES = 1024
-"""What an id takes that was handed out and not used yet, with its timer."""
+"""The memory of an id that was handed out but not used yet, with its timer."""
 
 
 class Protocol(NamedTuple):
-    """One way of assigning that a member supports. Clients understand the metadata; we do not."""
+    """One way of assigning that a member supports. Only clients understand the metadata."""
 
     name: str
     metadata: bytes
@@ -46,7 +46,7 @@ class JoinRequest:
     member_id: str
     """Empty for a newcomer."""
     fresh_id: str
-    """The id that a newcomer shall get. It is unique; the driver makes it, because a machine has no randomness."""
+    """The id for a newcomer. It is unique. The driver makes it, because a machine has no randomness."""
     instance_id: str | None
     client_id: str
     client_host: str
@@ -55,13 +55,13 @@ class JoinRequest:
     protocol_type: str
     protocols: tuple[Protocol, ...]
     must_know_id: bool = True
-    """A dynamic newcomer is sent away with an id first (JoinGroup 4 and up)."""
+    """A dynamic newcomer first gets an id and must join again with it (JoinGroup 4 and up)."""
     can_skip_assignment: bool = True
     """The client understands `skip_assignment` (JoinGroup 9 and up)."""
 
     @property
     def size_bytes(self) -> int:
-        """The memory that such a member takes."""
+        """The memory that this member would take."""
         return MEMBER_BYTES + len(self.fresh_id) + sum(len(name) + len(data) for name, data in self.protocols)
 
 
@@ -73,7 +73,7 @@ class SyncRequest:
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignments: Mapping[str, bytes] | None = None
-    """By member id. Only those of the leader count."""
+    """By member id. Only the leader's count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +159,14 @@ class Reply(NamedTuple):
 
 
 class Persist(NamedTuple):
-    """Write the snapshot, and call `persisted(number, …)` once it is committed or has failed."""
+    """Asks to write the snapshot and to call `persisted(number, …)` when it is committed or has failed."""
 
     number: int
     snapshot: GroupSnapshot
 
 
 class SetTimer(NamedTuple):
-    """Call `timer_fired` at or after `deadline_ms`; replaces an earlier deadline of the same timer."""
+    """Asks to call `timer_fired` at or after `deadline_ms`. It replaces an earlier deadline of the same timer."""
 
     timer: Timer
     deadline_ms: int
@@ -177,7 +177,7 @@ class ClearTimer(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Members that joined from this address hold `more_bytes` more memory; less, if it is negative."""
+    """Members that joined from this address hold `more_bytes` more memory; less if it is negative."""
 
     address: str
     more_bytes: int

@@ -1,4 +1,4 @@
-"""What a machine wants done, in order: effects that its driver takes and carries out."""
+"""The effects of a machine, in order. Its driver takes them and carries them out."""
 
 from gateway.coordinators.groups.messages import (
     ClearTimer,
@@ -29,7 +29,7 @@ class Outbox:
         self._effects.append(Reply(ticket, answer))
 
     def persist(self, snapshot: GroupSnapshot) -> int:
-        """Returns the number of the write, which `persisted` will name."""
+        """Returns the number of the write. `persisted` will be called with this number."""
         self._last_persist += 1
         self._effects.append(Persist(self._last_persist, snapshot))
         return self._last_persist

@@ -1,4 +1,4 @@
-"""Which requests a classic group refuses, and why. Nothing here changes a group."""
+"""Decides which requests a classic group refuses, and why. Nothing here changes a group."""
 
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,8 @@ from gateway.coordinators.errors import (
     Refusal,
     UnknownMember,
 )
-from gateway.coordinators.groups.messages import GroupLimits, JoinRequest, SyncRequest
-from gateway.coordinators.groups.states import SYNC_ANSWERS, State
+from gateway.coordinators.groups.messages import NO_MEMBER, GroupLimits, JoinRequest, SyncRequest
+from gateway.coordinators.groups.states import COMMIT_ANSWERS, SYNC_ANSWERS, State
 
 if TYPE_CHECKING:
     from gateway.coordinators.groups.classic import ClassicGroup
@@ -36,7 +36,7 @@ def refuse_join(group: "ClassicGroup", request: JoinRequest, limits: GroupLimits
 
 
 def _has_room_for(group: "ClassicGroup", member_id: str, limits: GroupLimits) -> bool:
-    """While a generation is formed, only members that have joined it count: the others may be gone."""
+    """Returns whether the group has room. While a generation is formed, only members that joined it count."""
     roster = group.roster
     if group.state is State.PREPARING_REBALANCE:
         if member_id in roster and roster[member_id].join_ticket is not None:
@@ -59,6 +59,19 @@ def refuse_sync(group: "ClassicGroup", request: SyncRequest) -> Refusal:
     if request.protocol_name is not None and request.protocol_name != group.protocol_name:
         return InconsistentProtocol
     return SYNC_ANSWERS[group.state]
+
+
+def refuse_commit(
+    group: "ClassicGroup", member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool
+) -> Refusal:
+    """A group without members takes offsets from any non-member. In a transaction they are also taken from a sender
+    that names no member, as older producers do, and while a new generation waits for its assignment."""
+    if generation < 0 and group.state is State.EMPTY:
+        return None
+    if in_transaction and generation < 0 and member_id == NO_MEMBER and instance_id is None:
+        return CoordinatorNotAvailable if group.state is State.DEAD else None
+    refusal = refuse_generation(group, member_id, instance_id, generation)
+    return refusal if refusal is not None or in_transaction else COMMIT_ANSWERS[group.state]
 
 
 def refuse_generation(group: "ClassicGroup", member_id: str, instance_id: str | None, generation: int) -> Refusal:

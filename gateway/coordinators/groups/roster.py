@@ -1,10 +1,11 @@
-"""The members of a group, and what follows from the set of them alone.
+"""The members of a group, and everything that follows from their set alone.
 
-Owns the members in the order they joined, ids handed out but not used yet, which static instance is which member, how
-many wait for the next generation, and which protocols all support. It decides nothing about states or time.
+It owns the members in the order they joined, the ids handed out but not used yet, which static instance is which
+member, how many members wait for the next generation, and which protocols all of them support. It decides nothing about
+states or time.
 
 Invariants: `_instances` names members only, each instance once; `waiting` is the number of members with a join ticket;
-`_supporters[p]` is the number of members that support protocol `p`. All are kept up to date in O(1) per member.
+`_supporters[p]` is the number of members that support protocol `p`. Each update costs O(1) per member.
 """
 
 from collections import Counter
@@ -80,7 +81,7 @@ class Roster:
         member.join_ticket = None
 
     def held_by(self, member_id: str) -> int:
-        """Returns the bytes that are counted for a member; 0 for one that is not in the group."""
+        """Returns the bytes that are counted for a member; 0 if it is not in the group."""
         return self._members[member_id].held_bytes if member_id in self._members else 0
 
     def snapshots(self, protocol_name: str, assignments: Mapping[str, bytes] | None) -> tuple[MemberSnapshot, ...]:
@@ -90,7 +91,7 @@ class Roster:
         )
 
     def supports_any(self, protocols: tuple[Protocol, ...]) -> bool:
-        """Returns whether every member supports one of these; for an empty roster, whether there is one at all."""
+        """Returns whether there is a protocol among these that every member supports."""
         return any(self._supporters[name] == len(self._members) for name, _ in protocols)
 
     def choose_protocol(self) -> str:

@@ -1,4 +1,4 @@
-"""The states of a consumer group: which follow which, and what each answers.
+"""The states of a consumer group: which state follows which, and what each one answers.
 
 ```
                       first join                 all members joined, or time is up
@@ -75,8 +75,8 @@ TRANSITIONS: Final[Mapping[State, Mapping[Trigger, State]]] = {
     State.DEAD: {},
 }
 
-# What a current member of the current generation is told. A commit is still taken while a rebalance is prepared, so
-# that a consumer saves its work before it gives its partitions up; it is not once the next generation exists.
+# The answers to a member of the current generation. While a rebalance is prepared, a commit is still accepted, so that
+# a consumer saves its work before it gives up its partitions. It is refused once the next generation exists.
 HEARTBEAT_ANSWERS: Final[Mapping[State, Refusal]] = {
     State.EMPTY: UnknownMember,
     State.PREPARING_REBALANCE: RebalanceInProgress,

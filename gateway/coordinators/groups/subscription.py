@@ -1,8 +1,8 @@
-"""What consumers say to each other through the group: the topics they subscribe to, the partitions they are assigned.
+"""Reads from consumers' group metadata which topics they subscribe to and which partitions they are assigned.
 
-Group metadata is opaque, with the exceptions that Kafka makes as well: whether a group of protocol type `consumer`
-still reads a topic decides if that topic's offsets may expire or be deleted; and people want to see who reads what.
-All versions of the consumer protocol start alike, and later fields are not read:
+Group metadata is opaque, with the same exceptions as in Kafka. If a group of protocol type `consumer` still reads a
+topic, that topic's offsets must not expire or be deleted; and people want to see who reads what. All versions of the
+consumer protocol start in the same way; later fields are not read:
 
 ```
 subscription   version i16 │ topics: i32 count, each a string
@@ -22,7 +22,7 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """Returns None when the bytes are not a consumer's subscription: they say nothing then."""
+    """Returns None if the bytes are not a consumer's subscription."""
     reader = ValueReader(metadata)
     try:
         reader.int16()
@@ -32,7 +32,7 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition] | None:
-    """Returns None when the bytes are not a consumer's assignment. No bytes are no partitions."""
+    """Returns None if the bytes are not a consumer's assignment. Empty bytes mean no partitions."""
     if not assignment:
         return []
     reader = ValueReader(assignment)
@@ -48,14 +48,14 @@ def assigned_partitions(assignment: bytes) -> list[TopicPartition] | None:
 
 
 def all_assigned(protocol_type: str | None, members: Iterable[Member]) -> frozenset[TopicPartition]:
-    """Returns the partitions that members of a group are assigned, as far as that can be told."""
+    """Returns the partitions that the members of a group are assigned, as far as that is known."""
     if protocol_type != CONSUMER_PROTOCOL_TYPE:
         return frozenset()
     return frozenset(tp for member in members for tp in assigned_partitions(member.assignment) or ())
 
 
 def all_subscribed(protocol_type: str | None, members: Iterable[Member]) -> frozenset[str] | None:
-    """Returns the topics that members subscribe to, with any of their protocols; None when that cannot be told."""
+    """Returns the topics that members subscribe to, with any of their protocols; None if that is unknown."""
     if protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     topics: set[str] = set()

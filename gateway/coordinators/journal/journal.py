@@ -1,19 +1,20 @@
 """Runs one machine for each partition of a journal that this broker leads.
 
-Owns the shards and their loading. The user of a journal says what its machine is:
+It owns the shards and loads them. The user of a journal provides the machine:
 
-`make_machine`  returns an empty machine that writes its records with the writer it is given
-`decode`        turns the newest value of each key into what the machine restores from; runs in a thread
-`restore`       gives a machine what was read back, before anything is asked of it
-`end`           stops a machine whose leadership is over: whoever waits for it is told
+`make_machine`  returns an empty machine, which writes its records with the given writer
+`decode`        turns the newest value of each key into the state that the machine restores; runs in a thread. It also
+                gets what open transactions wrote
+`restore`       gives a machine the state that was read back, before its first request
+`end`           stops a machine when the leadership is over, and answers everyone who waits for it
 
 Invariants:
-- A shard lives for one leader epoch. It appears as `loading` the moment this broker leads its partition, so that no
-  request is served before the state is read back, and it goes when the leadership goes.
-- Nothing is written in an epoch that is over: the next leader goes on from what it has read, and no older write may
-  come after that. What a machine still has to write then is refused.
-- A machine is restored from all that was in the log when this broker began to lead, once that is committed. So what was
-  shown once is never gone after the next election.
+- A shard lives for one leader epoch. It is `loading` from the moment that this broker leads its partition, so that no
+  request is served before the state is read back. It is removed when the leadership ends.
+- Nothing is written in an epoch that is over: the next leader continues from what it has read, and no older write may
+  come after that. Later writes of the machine are refused.
+- A machine is restored from everything that was in the log when this broker began to lead, once that is committed. So
+  state that was shown once is still there after the next election.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ _log = structlog.get_logger()
 M = TypeVar("M")
 """A machine."""
 L = TypeVar("L")
-"""What a machine restores from."""
+"""The state that a machine restores."""
 
 
 class Journal(Generic[M, L]):
@@ -91,14 +92,14 @@ class Journal(Generic[M, L]):
         await self._maker.close()
 
     async def settled(self) -> None:
-        """Returns once all that is being read back has been read."""
+        """Returns when everything that is being read back has been read."""
         while self._loads:
             await asyncio.wait(set(self._loads))
 
     def __iter__(self) -> Iterator[Shard[M]]:
         return iter(self._shards.values())
 
-    # Where a key is
+    # Finding a key
 
     def find(self, key: str) -> Shard[M]:
         """Returns the shard of a key, loaded or not. Raises NotCoordinator if another broker leads its partition."""
@@ -106,17 +107,17 @@ class Journal(Generic[M, L]):
         shard = None if topic is None else self._shards.get(partition_of(key, topic.partitions))
         if shard is None:
             what = f"another broker coordinates this {self._topic.keeps}"
-            raise NotCoordinator(what, where=key, hint="find its coordinator")
+            raise NotCoordinator(what, where=key, hint="ask for its coordinator again")
         return shard
 
     def find_ready(self, key: str) -> M:
-        """Returns the machine of a key, which holds all of its state."""
+        """Returns the machine of a key, with all its state. Raises an error while the state is not read back."""
         shard = self.find(key)
         shard.check_serves(key)
         return shard.machine
 
     def leader(self, key: str) -> NodeId | None:
-        """Returns who leads the partition of a key; None while there is no topic."""
+        """Returns the broker that leads the partition of a key; None while there is no topic."""
         topic = self._maker.find()
         if topic is None:
             return None
@@ -135,6 +136,16 @@ class Journal(Generic[M, L]):
 
     async def require_topic(self) -> Topic:
         return await self._maker.require()
+
+    def when_read_back(self, number: int, call: Callable[[M], None]) -> None:
+        """Calls with the machine of a partition once it has its state; never if another broker leads by then."""
+        shard = self._shards.get(number)
+        if shard is None:
+            return
+        if shard.loading:
+            shard.when_read_back.append(call)
+        elif shard.failure is None:
+            call(shard.machine)
 
     # Leading and reading back
 
@@ -167,7 +178,7 @@ class Journal(Generic[M, L]):
         task.add_done_callback(self._loads.discard)
 
     def _is_unused(self, shard: Shard[M]) -> bool:
-        """Returns whether there is nothing to read: the first user of a new topic need not wait."""
+        """Returns whether the log is empty. Then the first user of a new topic need not wait."""
         try:
             return self._find_partition(PartitionId(shard.number)).log_end_offset == 0
         except TierlogError:
@@ -191,13 +202,16 @@ class Journal(Generic[M, L]):
         if self._shards.get(shard.number) is shard:
             self._restore(shard.machine, loaded)
             shard.loading = False
+            for call in shard.when_read_back:
+                call(shard.machine)
+            shard.when_read_back.clear()
 
     def _unload(self, number: int) -> None:
         self._end(self._shards.pop(number).machine)
 
 
 async def _committed(partition: LedPartition, end_offset: Offset) -> None:
-    """Returns once all below `end_offset` is committed, by however few replicas: the next leader is one of them."""
+    """Waits until all below `end_offset` is committed, even by too few replicas: the next leader is one of them."""
     try:
         committed = partition.when_committed(end_offset)
         if committed is not None:

@@ -1,7 +1,7 @@
-"""Which partition of a journal holds a key (a group, a transactional id): Kafka's rule, as Kafka's tools expect.
+"""Which partition of a journal holds a key (a group, a transactional id): Kafka's rule, which Kafka's tools expect.
 
 The hash is that of a Java string, over UTF-16 code units. The partition is its absolute value modulo the number of
-partitions; the one int without an absolute value counts as 0.
+partitions. The smallest int has no absolute value and counts as 0.
 """
 
 from functools import lru_cache

@@ -1,6 +1,7 @@
-"""One partition of a journal while this broker leads it in one leader epoch, and the machine that runs over it."""
+"""One partition of a journal while this broker leads it in one leader epoch, with the machine of the partition."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from gateway.coordinators.errors import CoordinatorLoading, CoordinatorNotAvailable
@@ -16,15 +17,17 @@ class Shard(Generic[M]):
     number: int
     leader_epoch: LeaderEpoch
     keeps: str
-    """As of `JournalTopic`."""
+    """The same as `JournalTopic.keeps`."""
     writer: JournalWriter
     machine: M
     loading: bool = True
+    when_read_back: list[Callable[[M], None]] = field(default_factory=list)
+    """What happened meanwhile and the machine must hear once it has its state."""
     failure: TierlogError | None = None
-    """Why the partition could not be read back. Nothing of it is served then."""
+    """Why the partition could not be read back. Then none of its keys is served."""
 
     def check_serves(self, key: str) -> None:
-        """Raises CoordinatorLoading or CoordinatorNotAvailable while the machine does not hold the whole state."""
+        """Raises CoordinatorLoading or CoordinatorNotAvailable if the machine does not have the whole state."""
         if self.loading:
             raise CoordinatorLoading(f"this {self.keeps} is being read back", where=key, hint="try again")
         if self.failure is not None:

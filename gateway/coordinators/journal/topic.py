@@ -1,6 +1,6 @@
-"""The topic of a journal: how it is configured, and making it when it is first needed.
+"""The topic of a journal: its settings, and how it is made when it is first needed.
 
-Many requests may need the topic at the same moment. They share one attempt to make it, and all are told how it ended.
+Many requests may need the topic at the same moment. They share one attempt to make it, and all get its result.
 """
 
 import asyncio
@@ -23,13 +23,22 @@ _log = structlog.get_logger()
 class JournalTopic:
     name: str
     keeps: str
-    """What a key of this journal names, for messages to people: "group", for example."""
+    """What a key of this journal names, for messages to people; for example "group"."""
     partitions: int
-    """Used once, when the topic is made. So are the fields below."""
+    """Used once, when the topic is made. The same is true for the fields below."""
     replication_factor: int
-    """At most as many replicas are made as brokers are alive."""
+    """There are never more replicas than live brokers."""
     config: Mapping[str, str]
-    """Topic settings beside those that every journal has."""
+    """Topic settings in addition to those that every journal has."""
+
+
+def topic_settings(topic: JournalTopic) -> dict[str, str]:
+    return {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "max.message.bytes": str(MAX_WRITE_BYTES),
+        **topic.config,
+    }
 
 
 class TopicMaker:
@@ -43,17 +52,17 @@ class TopicMaker:
         return self._image.find_topic(self._topic.name)
 
     async def require(self) -> Topic:
-        """Returns the topic, which is made if there is none. Raises CoordinatorNotAvailable if that fails."""
+        """Returns the topic. Makes it if there is none, and raises CoordinatorNotAvailable if that fails."""
         topic = self.find()
         if topic is None:
             if self._making is None:
                 self._making = asyncio.get_running_loop().create_task(self._make(), name=f"make {self._topic.name}")
                 self._making.add_done_callback(self._made)
-            # A client that goes away must not stop what others wait for.
+            # If one client disconnects, the others still wait for this task.
             await asyncio.shield(self._making)
             topic = self.find()
         if topic is None:
-            raise CoordinatorNotAvailable(f"there is no topic {self._topic.name}", hint="try again")
+            raise CoordinatorNotAvailable(f"there is no topic {self._topic.name} yet", hint="try again")
         return topic
 
     async def close(self) -> None:
@@ -68,12 +77,7 @@ class TopicMaker:
                 topic.name,
                 topic.partitions,
                 max(1, min(topic.replication_factor, len(self._image.brokers()))),
-                {
-                    "cleanup.policy": "compact",
-                    "compression.type": "producer",
-                    "max.message.bytes": str(MAX_WRITE_BYTES),
-                    **topic.config,
-                },
+                topic_settings(topic),
                 internal=True,
             )
         except TopicExists:
@@ -86,4 +90,4 @@ class TopicMaker:
     def _made(self, task: asyncio.Task[None]) -> None:
         self._making = None
         if not task.cancelled():
-            task.exception()  # Those who still wait have been told; asyncio shall not warn when nobody does.
+            task.exception()  # Reads the exception, so that asyncio does not warn when nobody waits.

@@ -1,4 +1,4 @@
-"""The primitive types that keys and values of the offsets topic are made of: Kafka's non-flexible encodings.
+"""The primitive types of keys and values in the offsets topic: Kafka's non-flexible encodings.
 
 ```
 int16 int32 int64   big-endian
@@ -6,7 +6,7 @@ string              int16 length, UTF-8 bytes; length −1 is null
 bytes               int32 length, bytes
 ```
 
-The bytes are foreign: reading fails with `CorruptLog` and nothing else, and allocates nothing that is not there.
+The bytes are not trusted: reading fails only with `CorruptLog`, and a length is checked before memory is allocated.
 """
 
 from struct import Struct, error
@@ -47,30 +47,30 @@ class ValueReader:
     def string(self) -> str:
         text = self.nullable_string()
         if text is None:
-            raise CorruptLog("a string is null that never is")
+            raise CorruptLog("a string is null where null is not allowed")
         return text
 
     def bytes_(self) -> bytes:
         return self._take(self.int32())
 
     def count(self, least_bytes: int) -> int:
-        """Returns the length of an array, whose elements take at least `least_bytes` each."""
+        """Returns the length of an array. Each of its elements takes at least `least_bytes`."""
         count = self.int32()
         if not 0 <= count * least_bytes <= len(self._data) - self._at:
-            raise CorruptLog(f"an array claims {count} elements")
+            raise CorruptLog(f"an array has an impossible length: {count} elements")
         return count
 
     def _number(self, of: Struct) -> int:
         try:
             (value,) = of.unpack_from(self._data, self._at)
         except error:
-            raise CorruptLog("it ends too early") from None
+            raise CorruptLog("the value ends too early") from None
         self._at += of.size
         return int(value)
 
     def _take(self, length: int) -> bytes:
         if not 0 <= length <= len(self._data) - self._at:
-            raise CorruptLog(f"a field claims {length} bytes")
+            raise CorruptLog(f"a field has an impossible length: {length} bytes")
         taken = self._data[self._at : self._at + length]
         self._at += length
         return taken

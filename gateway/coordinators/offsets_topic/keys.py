@@ -1,4 +1,4 @@
-"""Keys of the offsets topic. The version says what kind of key it is, not only how it is written.
+"""Keys of the offsets topic. The version says which kind of key it is and how it is written.
 
 ```
 version i16 │ meaning       │ fields
@@ -6,7 +6,7 @@ version i16 │ meaning       │ fields
 2           │ a group       │ group string
 ```
 
-Others are Kafka's for newer kinds of groups: not ours to read, and not an error.
+Kafka uses other versions for newer kinds of groups. They are not read here, and they are no error.
 """
 
 from typing import Final, NamedTuple

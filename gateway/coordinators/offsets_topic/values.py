@@ -1,4 +1,4 @@
-"""Values of the offsets topic: a committed offset, a group with its members. Versions 0 to 3 are read, 3 is written.
+"""Values of the offsets topic: a committed offset or a group with its members. Reads versions 0 to 3, writes 3.
 
 ```
 offset                                      group
@@ -38,23 +38,23 @@ class CommittedOffset(NamedTuple):
 
     @property
     def position(self) -> int | None:
-        """Where the group goes on. None for a negative offset: clients commit one to begin by their reset policy."""
+        """Where the group continues. None for a negative offset: clients commit one to begin by their reset policy."""
         return self.offset if self.offset >= 0 else None
 
 
 def lag_of(committed: CommittedOffset | None, log_start: int, high_watermark: int) -> int | None:
-    """Returns how many records are not read yet. None if nothing is committed: then only the client knows."""
+    """Returns how many records are not read yet; None if nothing is committed: then only the client knows."""
     if log_start >= high_watermark:
         return 0
     position = None if committed is None else committed.position
-    # It goes on behind what retention took.
+    # The group skips records that retention has deleted.
     return None if position is None else max(0, high_watermark - max(log_start, position))
 
 
 class GroupRecord(NamedTuple):
     snapshot: GroupSnapshot
     state_ms: int
-    """When the group entered its state; -1 where the version does not say."""
+    """When the group entered its state; -1 if the version does not have it."""
 
 
 def write_offset(value: CommittedOffset) -> bytes:
@@ -123,7 +123,7 @@ def _check_members(members: tuple[MemberSnapshot, ...], protocol_name: str | Non
     if len(ids) != len(members) or len(set(static)) != len(static):
         raise CorruptLog("a member is listed twice")
     if members and (protocol_name is None or leader not in ids):
-        raise CorruptLog("members without a protocol, or without their leader")
+        raise CorruptLog("the members have no protocol, or their leader is missing")
 
 
 def _read_member(reader: ValueReader, version: int) -> MemberSnapshot:
@@ -148,5 +148,7 @@ def _read_member(reader: ValueReader, version: int) -> MemberSnapshot:
 def _version(reader: ValueReader, what: str) -> int:
     version = reader.int16()
     if not 0 <= version <= VALUE_VERSION:
-        raise CorruptLog(f"{what} is written in version {version}", hint=f"0 to {VALUE_VERSION} can be read")
+        raise CorruptLog(
+            f"{what} is written in version {version}", hint=f"this broker reads versions 0 to {VALUE_VERSION}"
+        )
     return version

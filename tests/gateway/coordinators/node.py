@@ -7,9 +7,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from gateway.coordinators.coordinator import GroupCoordinator
+from gateway.coordinators.group_members import new_member_id
 from gateway.coordinators.groups.messages import JoinAnswer, JoinRequest, Protocol, SyncAnswer, SyncRequest
-from gateway.coordinators.membership import new_member_id
-from gateway.coordinators.settings import GroupSettings
+from gateway.coordinators.settings import GroupSettings, TransactionSettings
+from gateway.coordinators.transactions.coordinator import TransactionCoordinator
+from gateway.kafka_settings import KafkaSettings
 from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.image import ClusterImage
@@ -18,9 +20,11 @@ from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.standalone import take_over
 from hot_tier.ids import NodeId, PartitionId, TopicPartition
+from hot_tier.log.config import TopicConfig
 from hot_tier.log.manager import LogManager
 from hot_tier.log.settings import LogSettings
 from hot_tier.replication.table import PartitionTable
+from tierlog.assembly import open_image, open_logs, open_node
 
 NODE_ID = NodeId(0)
 SETTINGS = GroupSettings(initial_rebalance_delay_ms=0, offsets_topic_partitions=4)
@@ -47,6 +51,7 @@ class Coordinated:
     partitions: PartitionTable
     logs: LogManager
     clock: Clock
+    transactions: TransactionCoordinator
 
     async def join(self, group_id: str = "g", member_id: str = "", **options: object) -> JoinAnswer:
         request = {
@@ -81,30 +86,31 @@ class Coordinated:
 @asynccontextmanager
 async def coordinated(directory: str, settings: GroupSettings = SETTINGS, clock: Clock | None = None, flush="commit"):
     clock = clock or Clock()
-    log_settings = LogSettings(data_dir=directory, flush=flush, min_free_bytes=0)
+    log_settings = LogSettings(data_dir=directory, min_free_bytes=0)
     async with AsyncExitStack() as parts:
         os.makedirs(directory, exist_ok=True)
         store = SqliteStore(os.path.join(directory, "metadata.db"))
         await store.open()
         parts.push_async_callback(store.close)
         await take_over(store, BrokerInfo(NODE_ID, simple_endpoints("127.0.0.1", 9092)), clock())
-        image = ClusterImage(store)
-        await image.open()
-        parts.push_async_callback(image.close)
-        logs = LogManager(directory, log_settings, clock)
-        await logs.open()
-        parts.push_async_callback(logs.close)
-        defaults = log_settings.topic_defaults
-        partitions = PartitionTable(image, logs, NODE_ID, defaults)
-        partitions.open()
-        parts.callback(partitions.close)
-        admin = TopicAdmin(store, image, defaults=defaults, settings=ClusterSettings(), clock=clock)
-        groups = GroupCoordinator(
-            node_id=NODE_ID, image=image, admin=admin, partitions=partitions, settings=settings, clock=clock
+        image = await open_image(parts, store)
+        logs = await open_logs(parts, directory, log_settings, clock)
+        topic = TopicConfig(flush=flush)
+        node = open_node(
+            parts,
+            store,
+            image,
+            logs,
+            PartitionTable(image, logs, NODE_ID, topic),
+            node_id=NODE_ID,
+            topic=topic,
+            cluster=ClusterSettings(),
+            groups=settings,
+            transactions=TransactionSettings(topic_partitions=4),
+            kafka=KafkaSettings(),
+            clock=clock,
         )
-        groups.start()
-        parts.push_async_callback(groups.stop)
-        yield Coordinated(groups, store, image, admin, partitions, logs, clock)
+        yield Coordinated(node.groups, store, image, node.admin, node.partitions, logs, clock, node.transactions)
 
 
 def tp(partition: int, topic: str = "t") -> TopicPartition:

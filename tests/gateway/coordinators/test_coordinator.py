@@ -192,7 +192,7 @@ async def test_without_sync_the_order_of_commits_holds_too(directory):
 async def test_a_commit_that_cannot_be_written_is_refused_and_not_shown(node):
     await node.groups.commit_offsets("g", {tp(0): (1, "")})
     partition = node.partitions.get(OFFSETS_TOPIC, partition_of("g", 4))
-    partition.log.fail(StorageFailure("the disk is gone"))
+    partition.log.sync.fail(StorageFailure("the disk is gone"))
     results = await node.groups.commit("g", Sender(), {tp(0): Commit(2)})
     assert isinstance(results[tp(0)], CoordinatorNotAvailable)
     assert node.groups.fetch_offsets("g")[tp(0)].offset == 1
@@ -241,7 +241,7 @@ async def test_members_of_all_groups_are_bounded_and_an_address_has_its_share(di
         for number in range(40):
             answer = await node.join(f"g{number}", protocols=large)
             refused += answer.error is GroupFull
-        budget = node.groups.membership.budget
+        budget = node.groups.members.budget
         assert refused >= 25
         assert budget.used <= budget.most_for_one
         answer = await node.join("other", protocols=large, client_host="/10.0.0.1")
@@ -397,8 +397,8 @@ async def test_thousands_of_members_cost_no_tasks_and_little_heap(node):
     assert len(asyncio.all_tasks()) <= tasks_before + 1
     for _ in range(5):
         assert {node.groups.heartbeat(group, me, None, generation) for group, me, generation in members} == {None}
-    assert len(node.groups.membership._deadlines) <= len(members) + 40
-    assert len(node.groups.membership._deadlines._heap) < 3 * len(members)
+    assert len(node.groups.members._deadlines) <= len(members) + 40
+    assert len(node.groups.members._deadlines._heap) < 3 * len(members)
 
 
 async def test_the_initial_delay_lets_members_meet(directory):
@@ -608,7 +608,7 @@ async def test_compaction_does_not_change_what_is_read_back(directory):
             )
         log = node.partitions.get(OFFSETS_TOPIC, partition_of("g", 4)).log
         before = log.size_bytes
-        assert await node.logs.compact_once(log)
+        assert await node.logs.compactor.compact(log)
         assert log.size_bytes < before / 4
     async with coordinated(directory, settings) as node:
         await node.groups.loaded()

@@ -1,8 +1,8 @@
-"""Runs the group machines: carries their effects out, keeps their time, and holds who waits for an answer.
+"""Runs the group machines: carries out their effects, runs their timers, and keeps the requests that wait.
 
-One heap of deadlines and one timer of the event loop serve all groups; a member that waits costs a future, a member
-that heartbeats costs a dict store. Sessions are measured on the loop's clock, so that a step of the wall clock does
-not expire everybody.
+One heap of deadlines and one timer of the event loop serve all groups. A member that waits costs a future; a heartbeat
+costs a dict store. Sessions are measured with the loop's clock, so that a jump of the wall clock does not expire all
+members.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ GROUP_SHARE: Final = 4
 _MEMBER_NAME_CHARACTERS: Final = 249
 
 
-class Membership:
+class GroupMembers:
     def __init__(self, settings: GroupSettings, clock: Callable[[], int]) -> None:
         self.limits = GroupLimits(
             min_session_timeout_ms=settings.min_session_timeout_ms,
@@ -88,7 +88,7 @@ class Membership:
         self.carry_out(entry)
 
     def carry_out(self, entry: GroupEntry) -> None:
-        """Carries out what the machine left to be done. Called after every call of a machine."""
+        """Carries out the machine's effects. This is called after every call of a machine."""
         for effect in entry.group.take_effects():
             match effect:
                 case SetTimer(timer, deadline_ms):
@@ -135,7 +135,7 @@ class Membership:
         if self._wake is not None:
             self._wake.cancel()
         self._wake_ms = next_ms
-        # A millisecond late rather than early: the loop may wake us up to its clock's resolution too soon.
+        # One millisecond later, because the loop may wake us too early by its clock's resolution.
         self._wake = self._loop.call_at((next_ms + 1) / 1000, self._fire_due)
 
     def _fire_due(self) -> None:
@@ -148,10 +148,10 @@ class Membership:
 
 
 def refusal_of(error: TierlogError) -> type[CoordinatorError]:
-    """Returns what members are told of a write that failed."""
+    """Returns the refusal that members get when a write failed."""
     return NotCoordinator if isinstance(error, NotLeader) else CoordinatorNotAvailable
 
 
 def new_member_id(client_id: str, instance_id: str | None) -> str:
-    """Returns a unique id that starts with the name the process gave itself, so that people find the process."""
+    """Returns a unique id. It starts with the client's own name, so that people can find the process."""
     return f"{(instance_id or client_id)[:_MEMBER_NAME_CHARACTERS]}-{uuid4()}"

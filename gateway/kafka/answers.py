@@ -1,6 +1,6 @@
 """The answers of one connection: they leave in the order of their requests, whatever finishes first.
 
-Bookkeeping alone: `gateway.kafka.connection` decides what is done about a queue that is too long, and sends `out`.
+This is bookkeeping only: `gateway.kafka.connection` decides what to do if the queue is too long, and sends `out`.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ class Answer:
         self.overlaps = overlaps
         """The next request need not wait for it."""
         self.patient = patient
-        """It waits for others by design."""
+        """It waits for other clients by design."""
 
 
 class Answers:
     __slots__ = ("_held_bytes", "_limit", "_queue", "out", "out_bytes")
 
     def __init__(self, limit: int) -> None:
-        """`limit`: how many may be open."""
+        """At most `limit` answers should be open."""
         self._limit = limit
         self._queue: deque[Answer] = deque()
         self._held_bytes = 0
-        """Of answers that are ready and wait for one before them."""
+        """Bytes of answers that are ready but wait for an earlier one."""
         self.out: list[Buffer] = []
         """What may be sent now."""
         self.out_bytes = 0
@@ -48,14 +48,14 @@ class Answers:
 
     @property
     def at_work(self) -> bool:
-        """Requests are being worked on; a long poll is not work."""
+        """Whether requests are being worked on; a long poll is not work."""
         return any(not answer.patient for answer in self._queue)
 
     def expect(self, answer: Answer) -> None:
         self._queue.append(answer)
 
     def put(self, frame: list[Buffer]) -> bool:
-        """Takes an answer that is ready at once. Returns whether it waits for one before it."""
+        """Adds an answer that is ready at once. Returns whether it waits for an earlier one."""
         size = sum(map(len, frame))
         if self._queue:
             answer = Answer(None)
@@ -68,7 +68,7 @@ class Answers:
         return False
 
     def settle(self, answer: Answer, frame: list[Buffer]) -> None:
-        """An expected answer is ready."""
+        """Fills in an expected answer that is now ready."""
         answer.frame = frame
         self._held_bytes += sum(map(len, frame))
         queue = self._queue
@@ -80,13 +80,13 @@ class Answers:
             self.out_bytes += size
 
     def take(self) -> tuple[list[Buffer], int]:
-        """Returns what may be sent now, and its size. It counts as sent."""
+        """Returns what may be sent now, and its size. From now on it counts as sent."""
         taken = self.out, self.out_bytes
         self.out, self.out_bytes = [], 0
         return taken
 
     def drop(self) -> None:
-        """Nobody is left to answer: long polls end, work goes on to its end."""
+        """Called when the client is gone: long polls are cancelled, other work continues to its end."""
         for answer in self._queue:
             if answer.future is not None and not isinstance(answer.future, asyncio.Task):
                 answer.future.cancel()

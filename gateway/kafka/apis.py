@@ -1,7 +1,7 @@
-"""Which APIs are served in which versions, and the compiled way from a request's bytes to its handler.
+"""Which APIs are served in which versions, and the compiled path from a request's bytes to its handler.
 
-A `Route` is one API version: its reader, its handler, its writer. Routes are made on first use, so that starting
-costs nothing for versions that no client speaks; `warm` makes those of the hot paths at once.
+A `Route` is one API version: its reader, its handler, its writer. Routes are made on first use, so that versions which
+no client uses cost nothing at the start; `warm` makes those of the hot paths at once.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,8 +11,10 @@ from typing import Final
 
 from gateway.kafka import handlers
 from gateway.kafka.errors import UnsupportedVersion
+from gateway.kafka.guards import guarded_by
 from gateway.kafka.handler import Handler
 from gateway.kafka.handlers import api_versions
+from gateway.kafka.permissions import PERMISSIONS
 from gateway.kafka.protocol.api_keys import ApiKey, request_class, response_class
 from gateway.kafka.protocol.messages.api_versions import ApiVersionsResponse
 from gateway.kafka.protocol.readers import QUICK_ELEMENTS, SlicedReadFunction, reader, sliced_reader
@@ -21,7 +23,7 @@ from gateway.kafka.protocol.writers import SlicedWriteFunction, sliced_writer, w
 
 HOT: Final = (ApiKey.PRODUCE, ApiKey.FETCH)
 PATIENT: Final = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
-"""Requests that wait for others by design; a shutdown does not wait for them."""
+"""Requests that wait for other clients by design. A shutdown does not wait for them."""
 
 
 class Route:
@@ -30,6 +32,7 @@ class Route:
         "flexible_request",
         "flexible_response",
         "function",
+        "guarded",
         "overlaps",
         "patient",
         "read",
@@ -45,16 +48,18 @@ class Route:
         self.api_key = api_key
         self.version = version
         self.function = handler.function
+        self.guarded = guarded_by(PERMISSIONS, api_key, handler.function)
+        """For senders that may not do everything."""
         self.read = reader(request, version, QUICK_ELEMENTS)
-        """Gives up with `TooManyElements`; then `read_in_slices`."""
+        """Gives up with `TooManyElements`; then use `read_in_slices`."""
         self.write = writer(response, version, quick=True)
-        """Gives up with `TakesLong`; then `write_in_slices`."""
+        """Gives up with `TakesLong`; then use `write_in_slices`."""
         self.response = response
         self.flexible_request = version >= message_info(request).flexible_since
         self.flexible_response = version >= message_info(response).flexible_since and api_key is not ApiKey.API_VERSIONS
         self.throttles = any(name == "throttle_time_ms" for name, _ in wire_fields(response))
         self.overlaps = api_key is ApiKey.PRODUCE
-        """Produce appends before it waits, so that the next request need not wait for its answer."""
+        """Produce appends before it waits, so the next request need not wait for its answer."""
         self.patient = api_key in PATIENT
         self.requests = 0
 
@@ -68,7 +73,7 @@ class Route:
 
 
 class Apis:
-    """The dispatch table. Version ranges are what ApiVersions tells clients."""
+    """The dispatch table. ApiVersions tells clients these version ranges."""
 
     def __init__(self, modules: Iterable[Mapping[int, Handler]]) -> None:
         self.handlers: dict[ApiKey, Handler] = {}
@@ -84,7 +89,7 @@ class Apis:
         return found if found is not None else self._make(api_key, version)
 
     def routes(self) -> Iterable[Route]:
-        """Those in use: what a collector of metrics reads."""
+        """Returns the routes in use, for the metrics."""
         return self._routes.values()
 
     def warm(self) -> None:
@@ -96,7 +101,7 @@ class Apis:
                     self.route(api_key, version)
 
     def unknown_version(self) -> ApiVersionsResponse:
-        """What a client is told that asks in a version of ApiVersions that we do not know."""
+        """Returns the answer for a client that uses an unknown version of ApiVersions."""
         return api_versions.unknown_version(self.handlers)
 
     def _make(self, api_key: int, version: int) -> Route:
@@ -108,14 +113,14 @@ class Apis:
         if not (handler.min_version <= version <= handler.max_version and version in served):
             raise UnsupportedVersion(
                 f"version {version} of {key.name} is not served",
-                hint=f"{max(handler.min_version, served.start)} to {handler.max_version} are",
+                hint=f"use version {max(handler.min_version, served.start)} to {handler.max_version}",
             )
         made = self._routes[api_key << 16 | version] = Route(key, version, handler)
         return made
 
 
 def load_handlers() -> list[Mapping[int, Handler]]:
-    """Every handler module there is. Imported here because a handler may itself import the dispatch table's types."""
+    """Returns the handlers of all modules. Imported here, because a handler may import the dispatch table's types."""
     modules = [name for _, name, _ in iter_modules(handlers.__path__)]
     loaded = [import_module(f"{handlers.__name__}.{name}") for name in modules]
     return [module.HANDLERS for module in loaded if hasattr(module, "HANDLERS")]

@@ -1,9 +1,8 @@
-"""How much memory the connections of a listener hold, so that no number of slow clients can take all of it.
+"""How much memory the connections hold, so that slow clients can never take all of it, however many they are.
 
-Two sums: what is being received (requests not whole yet) and what clients do not take (responses unsent). A single
-connection is bounded by its own limits; these bound the sum. Over the first limit, or over an address's share of it, a
-connection that needs more is closed; over the second, fetches answer with little until clients have read what they
-asked for.
+There are two sums: bytes being received (incomplete requests) and bytes that clients do not read (unsent responses).
+Each connection has its own limits; these here limit the sums. Over the first limit, or over an address's share of it, a
+connection that needs more is closed. Over the second, fetches answer with little until clients have read their answers.
 """
 
 from typing import Final
@@ -27,20 +26,20 @@ class Buffers:
         return self.receiving.used
 
     def receive(self, address: str, more_bytes: int) -> None:
-        """They are held from now on. DecodeError where there is no room for them."""
+        """Holds more bytes for the address. Raises DecodeError if there is no room for them."""
         if not self.receiving.take(address, more_bytes):
             raise DecodeError(
-                "too much is being received, from this address or from all clients together",
+                "too many bytes are being received, from this address or from all clients together",
                 where=f"{self.receiving.held_by(address)} of {self.receiving.used} bytes from {address}",
                 hint="raise kafka.max_receiving_bytes, or send smaller requests",
             )
 
     @property
     def scarce(self) -> bool:
-        """Half is in use: keep no buffer only because it may be needed again, and wait for no slow request."""
+        """Whether more than half is in use: then empty buffers are not kept, and slow requests are not waited for."""
         return self.receiving.used * 2 > self.receiving.max_bytes
 
     def answer_bytes(self, wanted: int) -> int:
-        """How much of what a client would take may be read into memory for it now."""
+        """Returns how many of the wanted bytes may be read into memory for a client now."""
         left = self.max_unsent_bytes - self.unsent_bytes
         return min(wanted, max(left, SMALL_ANSWER_BYTES))

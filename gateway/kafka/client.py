@@ -1,14 +1,15 @@
-"""How this broker speaks Kafka to another one: the one place where such a connection is opened and its frames are read.
+"""Speaks Kafka to another broker. Only this module opens such connections and reads their frames.
 
-Owns: the connection, the numbers of requests and the buffer that answers are received into. Leaves to its `Receiver`
+It owns the connection, the numbers of requests, and the buffer that answers are received into. Its `Receiver` knows
 what an answer means.
 
-- An answer is handed on where it was received: its bytes are gone when `Receiver.answered` returns.
-- What arrives is checked as foreign bytes are: a frame's length before anything is made of it, then its fields.
-- Whatever contradicts the protocol ends the connection.
+- An answer is passed on in the receive buffer: its bytes are valid until `Receiver.answered` returns.
+- Received bytes are not trusted: a frame's length is checked before memory is allocated, then its fields.
+- The connection ends if anything contradicts the protocol.
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
@@ -17,7 +18,7 @@ from gateway.kafka.errors import DecodeError
 from gateway.kafka.protocol.readers import reader
 from gateway.kafka.protocol.schema import Buffer, message_info
 from gateway.kafka.protocol.writers import writer
-from hot_tier.cluster.endpoints import KAFKA_PROTOCOLS
+from hot_tier.cluster.endpoints import KAFKA_PROTOCOLS, SASL, SECURE
 from hot_tier.cluster.model import BrokerInfo
 
 RECEIVE_BYTES: Final = 256 * 1024
@@ -33,7 +34,7 @@ Response = TypeVar("Response")
 
 
 class Exchange(Generic[Request, Response]):
-    """One version of one API, of those with flexible headers: how its request is written and its response read."""
+    """One version of one API with flexible headers: writes its request and reads its response."""
 
     def __init__(self, request: type[Request], response: type[Response], version: int) -> None:
         self.api_key = message_info(request).api_key
@@ -44,19 +45,25 @@ class Exchange(Generic[Request, Response]):
 
 class Receiver(Protocol):
     def answered(self, number: int, body: memoryview) -> None:
-        """The answer to request `number`. DecodeError if it is not what it should be."""
+        """Gets the answer to request `number`. Raises DecodeError if the answer is malformed."""
         ...
 
     def lost(self, error: Exception) -> None:
-        """The connection is gone; called once, and nothing after it."""
+        """The connection is gone. This is called once, and no call follows it."""
         ...
 
 
-async def connect(broker: BrokerInfo, client_id: str, receiver: Receiver) -> "KafkaClient":
-    """Calls a broker at its listener for peers. OSError or BrokerUnreachable when it cannot."""
-    where = broker.for_peers(KAFKA_PROTOCOLS)
+async def connect(
+    broker: BrokerInfo, client_id: str, receiver: Receiver, tls: ssl.SSLContext | None = None
+) -> "KafkaClient":
+    """Connects to a broker's listener for peers. Raises OSError or BrokerUnreachable if it cannot."""
+    spoken = KAFKA_PROTOCOLS - SASL
+    where = broker.for_peers(spoken if tls is not None else spoken - SECURE)
+    context = tls if where.protocol in SECURE else None
     loop = asyncio.get_running_loop()
-    _, client = await loop.create_connection(lambda: KafkaClient(client_id.encode(), receiver), where.host, where.port)
+    _, client = await loop.create_connection(
+        lambda: KafkaClient(client_id.encode(), receiver), where.host, where.port, ssl=context
+    )
     return client
 
 
@@ -72,7 +79,7 @@ class KafkaClient(asyncio.BufferedProtocol):
         self._end = 0
 
     def send(self, exchange: Exchange[Request, Any], request: Request) -> int:
-        """Returns the request's number, one more than that of the request before."""
+        """Returns the request's number: one more than the number of the request before."""
         self._sent += 1
         name = self._client_id
         parts: list[Buffer] = [b"", name, b"\0"]
@@ -83,11 +90,11 @@ class KafkaClient(asyncio.BufferedProtocol):
         return self._sent
 
     def close(self) -> None:
-        """The receiver is not told."""
+        """Closes the connection without a call of `Receiver.lost`."""
         self._receiver = None
         self._transport.abort()
 
-    # The transport's side
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -118,7 +125,7 @@ class KafkaClient(asyncio.BufferedProtocol):
         if available >= wanted:
             (length,) = _LENGTH.unpack_from(self._view, start)
             if not _ANSWER_HEADER_BYTES <= length <= MAX_FRAME_BYTES:
-                raise DecodeError(f"an answer of {length} bytes")
+                raise DecodeError(f"an answer claims an impossible length: {length} bytes")
             wanted += length
             if available >= wanted:
                 self._start += wanted
@@ -141,13 +148,13 @@ class KafkaClient(asyncio.BufferedProtocol):
         (correlation_id,) = _LENGTH.unpack_from(frame)
         number = self._answered + 1
         if correlation_id != number:
-            raise DecodeError(f"answer {correlation_id} where {number} was expected")
+            raise DecodeError(f"answer {correlation_id} came where {number} was expected")
         self._answered = number
         self._receiver.answered(number, frame[_ANSWER_HEADER_BYTES:])
 
 
 class Asker:
-    """Asks one thing after the other of one broker, and waits for each answer."""
+    """Asks one broker one question after the other, and waits for each answer."""
 
     def __init__(self, wait_s: float) -> None:
         self._wait_s = wait_s
@@ -155,12 +162,12 @@ class Asker:
         self._answer: asyncio.Future[bytes] | None = None
         self._lost: Exception | None = None
 
-    async def connect(self, broker: BrokerInfo, client_id: str) -> None:
+    async def connect(self, broker: BrokerInfo, client_id: str, tls: ssl.SSLContext | None) -> None:
         async with asyncio.timeout(self._wait_s):
-            self._client = await connect(broker, client_id, self)
+            self._client = await connect(broker, client_id, self, tls)
 
     async def ask(self, exchange: Exchange[Request, Response], request: Request) -> Response:
-        """DecodeError, OSError or TimeoutError when no answer comes."""
+        """Returns the answer. Raises DecodeError, OSError or TimeoutError if none comes."""
         if self._lost is not None:
             raise self._lost
         self._answer = asyncio.get_running_loop().create_future()
@@ -168,14 +175,18 @@ class Asker:
         async with asyncio.timeout(self._wait_s):
             return exchange.read(memoryview(await self._answer))
 
+    @property
+    def is_open(self) -> bool:
+        return self._lost is None
+
     def close(self) -> None:
         self._client.close()
 
-    # Receiver
+    # Called as a `Receiver`
 
     def answered(self, number: int, body: memoryview) -> None:
         if self._answer is None or self._answer.done():
-            raise DecodeError("an answer that nobody waits for")
+            raise DecodeError("an answer came that nobody waits for")
         self._answer.set_result(bytes(body))
 
     def lost(self, error: Exception) -> None:

@@ -1,23 +1,24 @@
 """One client's connection: bytes in, frames to handlers, answers out in order.
 
-Owns: when the socket is read, and what happens to each frame.
-Leaves to: `receive` where bytes are put, `apis` what a frame means, handlers what is done about it, `responses` how an
-answer is written, `answers` in which order they leave, the listener (`server`) who may connect and for how long.
+It decides when the socket is read and what happens to each frame. `receive` decides where bytes are put, `apis` what a
+frame means, handlers what is done, `responses` how an answer is written, `answers` in which order answers leave,
+`sending` how they leave, and the listener (`server`) who may connect and for how long.
 
-- Frames are handled in the order they came, answers leave in that order, whatever finishes first.
-- A frame is handled where it was received; what a handler keeps beyond its return it copies.
-- The socket is not read (but for a few bytes) while the connection is blocked: an answer that the next request must
-  wait for is open, too many are open or wait behind one that is, the client does not take its answers, or it is
-  throttled. So what a client can make us hold is bounded, and the rest waits in its kernel.
-- No task per request: only a handler that returns a coroutine costs one, and a request or answer so long that it is
-  read or written in slices. Such a request stays where it was received, and nothing is received until it is answered.
+- Frames are handled in the order they came, and answers leave in that order, whatever finishes first.
+- A frame is handled in the receive buffer; a handler copies what it keeps after it returns.
+- The socket is not read (except for a few bytes) while the connection is blocked: an answer is open that the next
+  request must wait for, too many answers are open or wait for one that is, the client does not read its answers, or it
+  is throttled. So the memory that a client can take is limited, and the rest waits in its kernel.
+- There is no task per request. A task is needed only by a handler that returns a coroutine, and by a request or answer
+  so long that it is read or written in slices. Such a request stays in the receive buffer, and nothing is received
+  until it is answered.
 """
 
 import asyncio
 from functools import partial
 from inspect import isawaitable
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import structlog
 
@@ -25,6 +26,7 @@ from gateway.kafka.answers import Answer, Answers
 from gateway.kafka.apis import Route
 from gateway.kafka.errors import DecodeError, TooManyElements, UnsupportedVersion
 from gateway.kafka.handler import CloseConnection, Overtakable, RequestContext
+from gateway.kafka.login import MAX_FRAME_BYTES, Login
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.frames import read_header, skip_tagged
 from gateway.kafka.protocol.schema import Buffer
@@ -32,28 +34,26 @@ from gateway.kafka.protocol.writers import TakesLong
 from gateway.kafka.receive import ReceiveBuffer
 from gateway.kafka.refusals import Refusals
 from gateway.kafka.responses import Responses
+from gateway.kafka.sending import LAST_READ_S, Sender, TlsSender
 from gateway.kafka.slices import read_request
+from gateway.kafka.taken import check_taken
 from gateway.listener import Listener
-from gateway.principal import anonymous
+from gateway.principal import Principal, anonymous
 
 if TYPE_CHECKING:
     from gateway.kafka.server import KafkaServer
 
-PEER_APIS: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.FETCH})
-"""What brokers ask of each other."""
 MAX_ROUTES: Final = 256
 PEEK_BYTES: Final = 8 * 1024
-UNSENT_HIGH_BYTES: Final = 1024 * 1024
 SEND_BYTES: Final = 256 * 1024
-"""Answers to requests that arrived together leave together, up to this much."""
+"""Answers to requests that arrived together are sent together, up to this size."""
 SLOWEST_BYTES_PER_S: Final = 100 * 1024
-"""A large request may take longer than the time-out for one, but not slower than this, and only while there is memory
-for others."""
+"""A large request may exceed the time-out if it is not slower than this, and only while memory is not scarce."""
 
 _log = structlog.get_logger()
 
 
-# Why a connection's next request has to wait; plain integers, because enum flags cost a microsecond each.
+# Why a connection's next request must wait. These are plain integers, because enum flags cost a microsecond each.
 ANSWER: Final = 1
 QUEUE: Final = 2
 UNSENT: Final = 4
@@ -69,45 +69,54 @@ class Connection(asyncio.BufferedProtocol):
         self._listener = listener
         self.principal = anonymous(listener.name, "")
         self._apis = server.apis
+        self._login = Login(self, server, listener.mechanisms) if listener.mechanisms else None
         self._received = ReceiveBuffer(server.settings.max_request_bytes, server.buffers)
         self._answers = Answers(server.settings.max_inflight_requests)
-        self._responses = Responses(server.node.lane, server.report, self._throttle)
+        self.responses = Responses(server.node.lane, server.report, self._throttle)
         self._blocked = 0
         self._reading = True
         self._ending = False
         self._routes: dict[tuple[int, int, str], tuple[Route, RequestContext]] = {}
         self._refusals = Refusals()
         self._transport: asyncio.Transport
+        self._sender: Sender
         self._unsent_bytes = 0
         self._throttling: asyncio.TimerHandle | None = None
         self.peer = ""
         self.host = ""
-        self.active_at = server.now_s
+        self.active_at = self._connected_s = server.now_s
         self.frame_since_s: float | None = None
         self.stuck_since_s: float | None = None
 
-    # The transport's side
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._sender = (Sender if self._listener.tls is None else TlsSender)(self._transport)
+        self._sender.begin()
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         self.host, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
-        self.principal = anonymous(self._listener.name, self.host)
+        principal = self._listener.principal(transport, self.host)
         self._received.address = self.host
-        self._responses.peer = self.peer
-        if not self._server.admit(self):
+        self.responses.peer = self.peer
+        self.responses.follow(self._server.node.audit, principal, self._listener, peer)
+        if principal is None or not self._server.admit(self):
             self._blocked |= CLOSING
             self._transport.abort()
             return
-        self._transport.set_write_buffer_limits(high=UNSENT_HIGH_BYTES)
+        self.principal = principal
+        if self._login is not None:
+            self._received.max_frame_bytes = MAX_FRAME_BYTES
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._blocked |= CLOSING
         if self._throttling is not None:
             self._throttling.cancel()
         self._received.release()
+        self._sender.drop()
         self._count_unsent(0)
         self._answers.drop()
+        self.responses.end()
         self._server.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -120,16 +129,19 @@ class Connection(asyncio.BufferedProtocol):
         self._handle_frames()
 
     def eof_received(self) -> bool:
-        """The client sends no more. It may still read: what is worked on is answered first."""
+        """The client sends no more, but it may still read: open requests are answered first."""
         self._ending = self.at_work
         return self._ending
 
     def pause_writing(self) -> None:
         self._blocked |= UNSENT
-        self._count_unsent(self._transport.get_write_buffer_size())
+        self._sender.pause()
+        self._count_unsent(self._sender.unsent_bytes)
         self.stuck_since_s = self._server.now_s
 
     def resume_writing(self) -> None:
+        if not self._sender.resume():
+            return
         self._count_unsent(0)
         self.stuck_since_s = None
         self._unblock(UNSENT)
@@ -148,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
                 if frame is None:
                     break
                 self._handle(frame)
-            # A large frame is still where it was received.
+            # A large frame is still in the receive buffer.
             pending_bytes = 0 if self._blocked & LARGE else received.settle()
         except DecodeError as error:
             self._fail(error)
@@ -162,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
             self.frame_since_s = None
         elif self.frame_since_s is None:
             self.frame_since_s = self._server.now_s
-        # While an answer is waited for, a little is still read: that is how we learn that the client has gone.
+        # While the client waits for an answer, we still read a little, to notice if it disconnects.
         reading = not self._blocked or (self._blocked == ANSWER and pending_bytes < PEEK_BYTES)
         if self._reading != reading:
             self._read(reading)
@@ -197,21 +209,24 @@ class Connection(asyncio.BufferedProtocol):
             self._handle_large(route, context, correlation_id, frame[body_at:])
             return
         try:
-            result = route.function(request, context)
+            result = self.responses.ask(route, request, context)
         except CloseConnection:
+            self.responses.unanswered(route, request, closed=True)
             raise
         except Exception as error:
-            result = self._responses.failed(route, request, error)
+            result = self.responses.failed(route, request, error)
         if type(result) is route.response:
             try:
-                self._put(self._responses.encode(route, correlation_id, request, result))
+                self._put(self.responses.encode(route, correlation_id, request, result))
             except TakesLong:
-                work = self._responses.encode_in_slices(route, correlation_id, result)
+                work = self.responses.encode_in_slices(route, correlation_id, request, result)
                 self._wait(route, correlation_id, request, work)
         elif type(result) is CoroutineType:
-            self._wait(route, correlation_id, request, self._responses.work(route, correlation_id, request, result))
+            self._wait(route, correlation_id, request, self.responses.work(route, correlation_id, request, result))
         elif result is not None:
             self._wait(route, correlation_id, request, result)
+        else:
+            self.responses.unanswered(route, request)
 
     def _handle_large(self, route: Route, context: RequestContext, correlation_id: int, body: memoryview) -> None:
         self._blocked |= LARGE
@@ -230,12 +245,12 @@ class Connection(asyncio.BufferedProtocol):
             turn = self._server.node.lane.turn()
             await turn.rest()
             request = await read_request(route, body, turn)
-            return await self._responses.work(route, correlation_id, request, self._result(route, context, request))
+            return await self.responses.work(route, correlation_id, request, self._result(route, context, request))
         finally:
             self._server.buffers.receiving.give_back(self.host, copied_bytes)
 
     async def _result(self, route: Route, context: RequestContext, request: Any) -> Any:
-        result = route.function(request, context)
+        result = self.responses.ask(route, request, context)
         return await result if isawaitable(result) else result
 
     def _new_route(self, api_key: int, version: int, client_id: str) -> tuple[Route, RequestContext]:
@@ -243,8 +258,11 @@ class Connection(asyncio.BufferedProtocol):
             self._routes.clear()
         server = self._server
         route = self._apis.route(api_key, version)
-        if not self._listener.takes_clients and route.api_key not in PEER_APIS:
-            raise DecodeError(f"{route.api_key.name} at the listener {self._listener.name!r}, which takes only brokers")
+        try:
+            check_taken(route, self._listener, self.principal, self._login)
+        except DecodeError as error:
+            self.responses.not_taken(route, error)
+            raise
         context = RequestContext(
             server.node,
             version,
@@ -258,14 +276,27 @@ class Connection(asyncio.BufferedProtocol):
             self._refusals,
             server.fetch_sessions,
             server.replica_sessions,
+            self._login,
+            server.node.authorizer.guards(self.principal),
         )
         self._routes[(api_key, version, client_id)] = route, context
+        self.responses.client_is(client_id)
         return route, context
 
+    def logged_in(self, user: str, kind: Literal["password", "token"]) -> None:
+        self.principal = Principal(user, kind, self._listener.name, self.host)
+        self.responses.sender_is(self.principal)
+        self._received.max_frame_bytes = self._server.settings.max_request_bytes
+        self._routes.clear()
+
+    def end_with_answer(self) -> None:
+        """Closes the connection when what is asked now is answered."""
+        self._ending = True
+
     def _answer_unknown_version(self, correlation_id: int) -> None:
-        """A client that speaks a newer ApiVersions than we do reads the ranges from a body of version 0."""
+        """Answers a client with a newer ApiVersions than ours: it reads the ranges from a body of version 0."""
         route = self._apis.route(ApiKey.API_VERSIONS, 0)
-        self._put(self._responses.encode(route, correlation_id, None, self._apis.unknown_version()))
+        self._put(self.responses.encode(route, correlation_id, None, self._apis.unknown_version()))
 
     def _wait(self, route: Route, correlation_id: int, request: Any, result: Any) -> None:
         if type(result) is CoroutineType:
@@ -294,23 +325,27 @@ class Connection(asyncio.BufferedProtocol):
             elif isinstance(error, CloseConnection | DecodeError):
                 raise error
             else:
-                result = self._responses.failed(route, request, cast(Exception, error))
+                result = self.responses.failed(route, request, cast(Exception, error))
             if self._blocked & CLOSING:
+                if type(result) is route.response:
+                    self.responses.unanswered(route, request)
                 return
             if result is None:
                 frame: list[Buffer] = []
             elif type(result) is list:
                 frame = result
             else:
-                frame = self._responses.encode(route, correlation_id, request, result)
+                frame = self.responses.encode(route, correlation_id, request, result)
         except TakesLong:
-            answer.future = self._server.spawn(self._responses.encode_in_slices(route, correlation_id, result))
+            work = self.responses.encode_in_slices(route, correlation_id, request, result)
+            answer.future = self._server.spawn(work)
             self._settle_when_done(answer, route, correlation_id, request)
             return
         except DecodeError as wrong:
             self._fail(wrong)
             return
         except (CloseConnection, asyncio.CancelledError):
+            self.responses.unanswered(route, request)
             self.close()
             return
         self._answers.settle(answer, frame)
@@ -320,7 +355,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._answers.out:
             self._send()
         if self._ending and not self._answers:
-            self.close()
+            self.stop_reading()
+            self._server.loop.call_later(LAST_READ_S, self.close)
             return
         if self._blocked & DRAINING:
             self._server.progress.set()
@@ -343,10 +379,7 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self) -> None:
         out, nbytes = self._answers.take()
         self._server.sent_bytes += nbytes
-        if len(out) == 1:
-            self._transport.write(out[0])
-        else:
-            self._transport.writelines(out)
+        self._sender.send(out)
 
     def _throttle(self, throttle_ms: int) -> None:
         if not self._blocked & THROTTLED:
@@ -366,14 +399,14 @@ class Connection(asyncio.BufferedProtocol):
         self.close()
 
     def close(self) -> None:
-        """Send what is ready, then close."""
+        """Sends the answers that are ready, then closes."""
         if self._blocked & CLOSING:
             return
         self._blocked |= CLOSING
         self.stuck_since_s = self._server.now_s
         if self._answers.out:
             self._send()
-        self._transport.close()
+        self._sender.close()
 
     def abort(self, reason: str) -> None:
         _log.debug("connection closed", peer=self.peer, reason=reason)
@@ -382,30 +415,35 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def at_work(self) -> bool:
-        """Requests are being worked on; a long poll is not work."""
+        """Whether requests are being worked on; a long poll is not work."""
         return self._answers.at_work
 
     def stop_reading(self) -> None:
-        """No further request is taken; those at work are answered."""
+        """Takes no further requests. Open requests are answered."""
         self._blocked |= DRAINING
         if self._reading:
             self._read(False)
 
     def check(self, now_s: float) -> None:
-        """Called every so often: closes what has stopped making progress."""
+        """Called regularly: closes the connection if it makes no progress."""
         settings = self._server.settings
         timeout_s = settings.io_timeout_ms / 1000
+        if self._login is not None and not self._login.holds():
+            self._routes.clear()
+            if now_s - max(self._connected_s, self._login.until_s) > timeout_s:
+                self.abort("no login in time")
+                return
         if self.stuck_since_s is not None:
-            unsent = self._transport.get_write_buffer_size()
+            unsent = self._sender.unsent_bytes
             if unsent < self._unsent_bytes:
                 self._count_unsent(unsent)
                 self.stuck_since_s = now_s
             elif now_s - self.stuck_since_s > timeout_s:
-                self.abort("the client does not take its answers")
+                self.abort("the client does not read its answers")
         elif self.frame_since_s is not None:
             patience_s = 0 if self._server.buffers.scarce else self._received.wanted_bytes / SLOWEST_BYTES_PER_S
             if now_s - self.frame_since_s > timeout_s + patience_s:
-                self.abort("a request was begun and not sent")
+                self.abort("the client did not finish sending a request")
         elif not self._answers and now_s - self.active_at > settings.connections_max_idle_ms / 1000:
             self.abort("idle")
         elif now_s - self.active_at > timeout_s:

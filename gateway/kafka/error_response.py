@@ -1,21 +1,24 @@
-"""The response to a request whose handler failed as a whole: every topic, group or resource asked for gets the error.
+"""The response to a request whose handler failed as a whole: every topic, group or resource in it gets the error.
 
-Responses have no common place for an error. Some carry one code at the top; most carry one per element, and their
-elements answer the request's one by one. So the response is built along the request: its first array with a place for
-errors answers the request's first array, fields of the same name are copied, and each error code is filled in. Along
-a long request this takes long: it is a generator that stops after each element.
+Responses have no common place for an error. Some carry one code at the top; most carry one per element, and each
+element answers one element of the request. So the response is built from the request: its first array with a place for
+errors answers the request's first array, fields of the same name are copied, and each error code is filled in. For a
+long request this takes long, so it is a generator that stops after each element.
 """
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Final
 
 from gateway.kafka.protocol.schema import Wire, wire_fields
+
+ERROR_CODES: Final = ("error_code", "partition_error_code")
+"""The names of fields that say why an element was refused. No struct has both."""
 
 Steps = Generator[None, None, Any]
 
 
 def error_response(cls: type[Any], version: int, request: Any, code: int, message: str) -> Any | None:
-    """None when this response has no place for an error: an empty answer would be a lie."""
+    """Returns None if this response has no place for an error; an empty answer would say that all is well."""
     steps = error_response_steps(cls, version, request, code, message)
     while True:
         try:
@@ -34,9 +37,9 @@ def _answer(cls: type[Any], version: int, asked: Any, code: int, message: str, t
     yield
     made = cls()
     places = [(name, place) for name, place in wire_fields(cls) if place.carried_in(version)]
-    if any(name == "error_code" for name, _ in places):
+    for name in (name for name, _ in places if name in ERROR_CODES):
         told.append(True)
-        made.error_code = code
+        setattr(made, name, code)
         if any(name == "error_message" for name, _ in places):
             made.error_message = message
     asked_fields = wire_fields(type(asked)) if hasattr(asked, "__dataclass_fields__") else ()
@@ -49,7 +52,7 @@ def _answer(cls: type[Any], version: int, asked: Any, code: int, message: str, t
             for item in elements:
                 answer = yield from _answer(place.kind, version, item, code, message, told)
                 answers.append(answer)
-        elif name not in ("error_code", "error_message") and _same(name, place, asked_fields):
+        elif name not in (*ERROR_CODES, "error_message") and _same(name, place, asked_fields):
             value = getattr(asked, name)
             if value is not None or place.nullable_in(version):
                 setattr(made, name, value)
@@ -60,7 +63,7 @@ def _answer(cls: type[Any], version: int, asked: Any, code: int, message: str, t
 
 def _tells(cls: type[Any], version: int) -> bool:
     return any(
-        name == "error_code" or (place.array and not isinstance(place.kind, str) and _tells(place.kind, version))
+        name in ERROR_CODES or (place.array and not isinstance(place.kind, str) and _tells(place.kind, version))
         for name, place in wire_fields(cls)
         if place.carried_in(version)
     )
@@ -71,9 +74,9 @@ def _same(name: str, place: Wire, asked_fields: tuple[tuple[str, Wire], ...]) ->
 
 
 def _name(made: Any, places: list[tuple[str, Wire]], asked: Any) -> None:
-    """The request had a bare list of names or numbers: they name the elements of the response."""
+    """Names an element of the response if the request had a bare list of names or numbers."""
     kinds = ("string",) if isinstance(asked, str) else ("int32",)
     for name, place in places:
-        if place.kind in kinds and name not in ("error_code", "error_message"):
+        if place.kind in kinds and name not in (*ERROR_CODES, "error_message"):
             setattr(made, name, asked)
             return

@@ -1,6 +1,6 @@
-"""Kafka's error codes, and which of our errors is which: the one place where they meet.
+"""Kafka's error codes, and the code of each of our errors. Only this module maps them.
 
-A more specific class wins over its base. What is not in the table is a mistake of ours and becomes
+A more specific class wins over its base. An exception that is not in the table is a mistake of ours and becomes
 UNKNOWN_SERVER_ERROR.
 """
 
@@ -8,8 +8,10 @@ from enum import IntEnum
 from typing import Final
 
 from cold_tier import errors as cold_errors
+from gateway.audit.audit import AuditFull
 from gateway.coordinators import errors as groups
 from hot_tier import errors
+from hot_tier.cluster.acls import Operation, ResourceType
 
 
 class ErrorCode(IntEnum):
@@ -66,6 +68,7 @@ class ErrorCode(IntEnum):
     TRANSACTION_COORDINATOR_FENCED = 52
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     SECURITY_DISABLED = 54
+    OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     LOG_DIR_NOT_FOUND = 57
     SASL_AUTHENTICATION_FAILED = 58
@@ -96,6 +99,7 @@ class ErrorCode(IntEnum):
     PRODUCER_FENCED = 90
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
+    UNACCEPTABLE_CREDENTIAL = 93
     INVALID_UPDATE_VERSION = 95
     UNKNOWN_TOPIC_ID = 100
     BROKER_ID_NOT_REGISTERED = 102
@@ -105,28 +109,30 @@ class ErrorCode(IntEnum):
     OFFSET_MOVED_TO_TIERED_STORAGE = 109
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
+    TRANSACTION_ABORTABLE = 120
+    INVALID_REGULAR_EXPRESSION = 128
 
 
 class DecodeError(errors.TierlogError):
-    """A request that is not what its header says; the connection is closed."""
+    """The request does not match its header; the connection is closed."""
 
 
 class TooManyElements(DecodeError):
-    """A request with more elements than this reader takes."""
+    """The request has more elements than this reader accepts."""
 
 
 class NoMemory(errors.TierlogError):
-    """Too much is being received by all clients together, or by one, to take this too."""
+    """The memory for requests, of all clients together or of one address, has no room for this one."""
 
     retriable = True
 
 
 class AnswerTooLarge(errors.TierlogError):
-    """What was asked for is more than one answer may hold."""
+    """The answer would be larger than an answer may be."""
 
 
 class UnsupportedVersion(errors.TierlogError):
-    """An API or a version of it that is not served."""
+    """The API, or this version of it, is not served."""
 
 
 class InvalidRequiredAcks(errors.TierlogError):
@@ -134,7 +140,7 @@ class InvalidRequiredAcks(errors.TierlogError):
 
 
 class UnsupportedCompression(errors.TierlogError):
-    """A codec that the version of the request does not have."""
+    """This version of the request does not allow the codec."""
 
 
 class InconsistentTopicId(errors.TierlogError):
@@ -143,20 +149,17 @@ class InconsistentTopicId(errors.TierlogError):
     retriable = True
 
 
-class TransactionsNotServed(errors.TierlogError):
-    """A transactional id, or a batch of a transaction. After most errors clients try again for minutes; after this one
-    they give up."""
-
-    def __init__(self, where: str) -> None:
-        super().__init__(
-            "transactions are not served",
-            where=where,
-            hint="produce without transactional.id; idempotent producers are served",
-        )
-
-
 class SecurityDisabled(errors.TierlogError):
-    """There are no access rules to show or change."""
+    """Access rules do not hold on this broker, so none are shown or changed."""
+
+
+class NotAuthorized(errors.TierlogError):
+    """No access rule allows this, or one denies it. It does not say whether the resource exists."""
+
+    def __init__(self, operation: Operation, kind: ResourceType) -> None:
+        said = operation.name.lower().replace("_", " ")
+        super().__init__(f"not authorized to {said} this {kind.name.lower().replace('_', ' ')}")
+        self.kind = kind
 
 
 CODES: Final[dict[type[BaseException], ErrorCode]] = {
@@ -167,7 +170,8 @@ CODES: Final[dict[type[BaseException], ErrorCode]] = {
     InvalidRequiredAcks: ErrorCode.INVALID_REQUIRED_ACKS,
     UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     InconsistentTopicId: ErrorCode.INCONSISTENT_TOPIC_ID,
-    TransactionsNotServed: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    # Producers and consumers try again after it.
+    AuditFull: ErrorCode.KAFKA_STORAGE_ERROR,
     SecurityDisabled: ErrorCode.SECURITY_DISABLED,
     errors.CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
     errors.MalformedBatch: ErrorCode.INVALID_RECORD,
@@ -177,6 +181,8 @@ CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.UnsupportedBatch: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.ProducerFenced: ErrorCode.INVALID_PRODUCER_EPOCH,
+    errors.InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
+    errors.TransactionCoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     errors.CorruptLog: ErrorCode.CORRUPT_MESSAGE,
     errors.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -201,6 +207,7 @@ CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.OffsetNotAvailable: ErrorCode.OFFSET_NOT_AVAILABLE,
     errors.OffsetArchived: ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE,
     errors.UnknownBroker: ErrorCode.BROKER_ID_NOT_REGISTERED,
+    errors.UnknownUser: ErrorCode.RESOURCE_NOT_FOUND,
     errors.NoReassignment: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
     errors.ElectionNotNeeded: ErrorCode.ELECTION_NOT_NEEDED,
     errors.NoEligibleLeader: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
@@ -208,7 +215,10 @@ CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.StorageFailure: ErrorCode.KAFKA_STORAGE_ERROR,
     cold_errors.CorruptObject: ErrorCode.CORRUPT_MESSAGE,
     cold_errors.StoreError: ErrorCode.KAFKA_STORAGE_ERROR,
-    # Clients try again and keep their position; OFFSET_OUT_OF_RANGE would make them leave it.
+    # A key may be put back: clients keep their position and try again. A destroyed one is not: clients report an error.
+    cold_errors.KeyMissing: ErrorCode.KAFKA_STORAGE_ERROR,
+    cold_errors.KeyShredded: ErrorCode.CORRUPT_MESSAGE,
+    # Clients try again and keep their position; after OFFSET_OUT_OF_RANGE they would reset it.
     cold_errors.ArchiveStopped: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.MetadataUnavailable: ErrorCode.REQUEST_TIMED_OUT,
     errors.MetadataConflict: ErrorCode.NOT_CONTROLLER,
@@ -228,13 +238,34 @@ CODES: Final[dict[type[BaseException], ErrorCode]] = {
     groups.IllegalGeneration: ErrorCode.ILLEGAL_GENERATION,
     groups.RebalanceInProgress: ErrorCode.REBALANCE_IN_PROGRESS,
     groups.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    groups.UnstableOffset: ErrorCode.UNSTABLE_OFFSET_COMMIT,
     groups.GroupSubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    groups.InvalidTransactionalId: ErrorCode.INVALID_REQUEST,
+    groups.TransactionalIdNotFound: ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    groups.TooManyTransactionalIds: ErrorCode.POLICY_VIOLATION,
+    groups.TransactionTooLarge: ErrorCode.INVALID_TXN_STATE,
+    groups.TransactionsNotServed: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    groups.InvalidTransactionTimeout: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+    groups.InvalidProducerIdMapping: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    groups.ProducerFencedByNewer: ErrorCode.PRODUCER_FENCED,
+    groups.WrongTransactionState: ErrorCode.INVALID_TXN_STATE,
+    groups.ConcurrentTransactions: ErrorCode.CONCURRENT_TRANSACTIONS,
+    groups.TransactionAbortable: ErrorCode.TRANSACTION_ABORTABLE,
     TimeoutError: ErrorCode.REQUEST_TIMED_OUT,
+}
+
+NOT_AUTHORIZED: Final[dict[ResourceType, ErrorCode]] = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 
 
 def error_code(error: BaseException | type[BaseException]) -> ErrorCode:
-    """The code of an error, or of its class where an answer carries the class itself."""
+    """Returns the code of an error, or of an error class: some answers carry the class itself."""
+    if isinstance(error, NotAuthorized):
+        return NOT_AUTHORIZED[error.kind]
     for cls in (error if isinstance(error, type) else type(error)).__mro__:
         code = CODES.get(cls)
         if code is not None:
@@ -243,5 +274,5 @@ def error_code(error: BaseException | type[BaseException]) -> ErrorCode:
 
 
 def error_message(error: BaseException) -> str:
-    """What a client is told in words: all of our own errors, nothing about the inside of a mistake of ours."""
+    """Returns the text for the client. For a mistake of ours it contains no details."""
     return str(error) if isinstance(error, errors.TierlogError) else "unexpected error, see the broker's log"

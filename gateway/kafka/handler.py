@@ -1,21 +1,21 @@
 """What a handler is: a function from a request to its response, and what it may know about the caller.
 
-A handler module exposes `HANDLERS`, from API key to `Handler`; `gateway.kafka.apis` merges them. Requests and
-responses are the classes of `gateway.kafka.protocol.messages`: one class for all versions, fields that a version
-does not carry are defaults when read and left out when written. `api_version` is in the context for the few
-places where behaviour differs, not only fields.
+A handler module exposes `HANDLERS`, from API key to `Handler`; `gateway.kafka.apis` merges them. Requests and responses
+are the classes of `gateway.kafka.protocol.messages`: one class for all versions. Fields that a version does not carry
+have their defaults when read and are left out when written. `api_version` is in the context for the few places where
+the behaviour differs, not only the fields.
 
-A handler returns its response, an awaitable of it, or None when the protocol has no answer (acks=0). A plain Future
-is cancelled when the client goes away; a coroutine runs to its end. While an awaitable is open, the connection's next
-request waits (as in Apache Kafka), except behind a Future of Produce and an `Overtakable`.
+A handler returns its response, an awaitable of it, or None when the protocol has no answer (acks=0). If the client
+disconnects, a plain Future is cancelled; a coroutine runs to its end. While an awaitable is open, the connection's next
+request waits (as in Apache Kafka), except after a Future of Produce and an `Overtakable`.
 
-What a handler raises becomes an error response: a `TierlogError` by `gateway.kafka.errors`, anything else
-UNKNOWN_SERVER_ERROR and a logged traceback. Errors of single topics or partitions belong into the response, so a
-handler catches those itself. A `throttle_time_ms` in the response is also carried out: the connection is not read
-for so long.
+An exception of a handler becomes an error response: for a `TierlogError` with the code in `gateway.kafka.errors`, for
+anything else UNKNOWN_SERVER_ERROR and a logged traceback. Errors of single topics or partitions belong into the
+response, so a handler catches those itself. If the response has a `throttle_time_ms`, the connection is not read for
+that time.
 
-A request may name thousands of things, or one that has thousands of parts. So a handler that goes through a list is a
-coroutine and takes its turn (`RequestContext.turn`), and what is named twice is answered once (`once`) or refused.
+A request may name thousands of things, or one thing with thousands of parts. So a handler that goes through a list is a
+coroutine and takes its turn (`RequestContext.turn`). A thing that is named twice is answered once (`once`) or refused.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from gateway.kafka.buffers import Buffers
+from gateway.kafka.login import Login
 from gateway.kafka.refusals import Refusals
 from gateway.kafka.sessions.fetch import FetchSessions
 from gateway.kafka.sessions.replicas import ReplicaSessions
@@ -31,6 +32,7 @@ from gateway.lane import Turn
 from gateway.listener import Listener
 from gateway.node import Node
 from gateway.principal import Principal
+from hot_tier.cluster.acls import CLUSTER_NAME, Operation, ResourceType
 from hot_tier.cluster.endpoints import Endpoint
 from hot_tier.cluster.model import BrokerInfo
 
@@ -42,21 +44,25 @@ class RequestContext:
     node: Node
     api_version: int
     client_id: str
-    """Empty when the client sent none."""
+    """Empty if the client sent none."""
     principal: Principal
     peer: str
     """The client's address and port as text."""
     listener: Listener
     buffers: Buffers
-    """Of all listeners: how much a fetch may hold."""
+    """Shared by all listeners: how much a fetch may hold."""
     report: Callable[..., None]
-    """Counts and logs a mistake of ours that one topic or partition met: `report(error, topic=…, partition=…)`."""
+    """Counts and logs a mistake of ours at one topic or partition: `report(error, topic=…, partition=…)`."""
     throttle: Callable[[int], None]
-    """Reads nothing from the connection for so many milliseconds: for a request that is not answered."""
+    """Stops reading from the connection for a number of milliseconds, for a request without an answer."""
     refusals: Refusals
-    """Of this connection's producers."""
+    """The refused batches of this connection's producers."""
     fetch_sessions: FetchSessions
     replica_sessions: ReplicaSessions
+    login: Login | None = None
+    """None where nobody logs in."""
+    guarded: bool = False
+    """Whether there is anything that the sender may not do."""
 
     @property
     def host(self) -> str:
@@ -64,24 +70,30 @@ class RequestContext:
         return self.principal.address
 
     def endpoint(self, broker: BrokerInfo) -> Endpoint | None:
-        """Returns where this client reaches the broker: at the listener that it came in by. None if there is none."""
+        """Returns where this client reaches the broker: at the listener that the client uses. None if there is none."""
         return broker.endpoints.get(self.principal.listener)
 
     def reachable(self, brokers: Iterable[BrokerInfo]) -> list[tuple[BrokerInfo, Endpoint]]:
-        """Returns the brokers that this client can reach, and where."""
+        """Returns the brokers that this client can reach, with their endpoints."""
         return [(each, endpoint) for each in brokers if (endpoint := self.endpoint(each)) is not None]
+
+    def may(self, operation: Operation, kind: ResourceType, name: str | None = CLUSTER_NAME) -> bool:
+        return self.node.authorizer.allows(self.principal, operation, kind, name)
+
+    def authorized_operations(self, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
+        return self.node.authorizer.operations(self.principal, kind, name)
 
     def turn(self) -> Turn:
         return self.node.lane.turn()
 
 
 def once(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
-    """Those that name something that none before them names."""
+    """Returns the items without those whose key occurred before."""
     return list(Once().of("", items, key))
 
 
 class Once:
-    """The same for lists inside a list: a topic may be named twice, each time with other partitions."""
+    """Does the same for lists inside a list: a topic may be named twice, each time with other partitions."""
 
     def __init__(self) -> None:
         self._named: set[Hashable] = set()
@@ -96,12 +108,11 @@ class Once:
 
 class Overtakable(asyncio.Future[Any]):
     """An answer that the connection's next request need not wait for. Answers still leave in order: the handler of that
-    request sees to it that this one is ready."""
+    request makes sure that this one is ready."""
 
 
 class CloseConnection(Exception):
-    """Raised by a handler when closing is the only answer that the protocol has: to an error with acks=0, or without a
-    broker to name."""
+    """Raised by a handler if the protocol has no other answer: for an error with acks=0, or with no broker to name."""
 
 
 HandlerFunction = Callable[[Any, RequestContext], Any | Awaitable[Any] | None]

@@ -1,12 +1,13 @@
-"""What the idempotent producers of one connection were refused, so that what they sent behind it is refused alike.
+"""Remembers refused batches of a connection's idempotent producers, and refuses the batches sent after them too.
 
-A producer has up to five batches in flight. A broker that refuses one and takes the next, because it leads by then or
-enough replicas are in sync again, breaks their order: a producer whose state it does not know would be stored from the
-middle on, and the others are told of a gap in their sequence. librdkafka answers a gap by raising its epoch and sending
-everything in flight again under new numbers, also what an earlier leader has stored already, so that it is there twice.
+A producer has up to five batches in flight. Suppose a broker refuses one and accepts the next, because it has become
+leader meanwhile or enough replicas are in sync again. That breaks the order: a producer unknown to the broker would be
+stored from the middle on, and a known one gets a gap error. After a gap librdkafka raises its epoch and sends
+everything in flight again under new numbers, also batches that an earlier leader has stored already; those are then
+stored twice.
 
-Therefore: behind a batch that was refused for a passing reason, every batch of a higher sequence gets the same answer,
-until one comes that is not behind the last one refused: the producer has read the refusal and begins again.
+Therefore, after a batch was refused for a temporary reason, every batch with a higher sequence gets the same answer. It
+ends with a batch that does not follow the last refused one: the producer has read the refusal and begins again.
 """
 
 from typing import Final
@@ -25,7 +26,7 @@ class Refusals:
         self._last: dict[tuple[TopicPartition, int], tuple[BatchHeader, BaseException]] = {}
 
     def note(self, tp: TopicPartition, header: BatchHeader, error: BaseException) -> None:
-        """A batch is refused, or was appended and could not be committed."""
+        """Remembers a batch that was refused, or that was appended but could not be committed."""
         if header.producer_id < 0 or not getattr(error, "retriable", isinstance(error, TimeoutError)):
             return
         if len(self._last) >= MAX_REMEMBERED:
@@ -33,7 +34,7 @@ class Refusals:
         self._last[tp, header.producer_id] = header, error
 
     def check(self, tp: TopicPartition, header: BatchHeader) -> None:
-        """Raises what the batch before this one was refused with; `note` comes next then."""
+        """Raises the error of the refused batch that this one follows. Then the caller calls `note` for this batch."""
         refused = self._last.pop((tp, header.producer_id), None)
         if refused is None:
             return

@@ -1,10 +1,11 @@
 """A follower's link to its leader's broker, over Kafka's Fetch with a session.
 
-Owns: the session. Answers are handed on where `gateway.kafka.client` received them: record bytes go from there straight
-into the follower's log.
+It owns the session. Answers are passed on in the receive buffer of `gateway.kafka.client`: record bytes go from there
+straight into the follower's log.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from ssl import SSLContext
 from typing import Final, cast
 
 from gateway.kafka.client import Exchange, KafkaClient, connect
@@ -52,13 +53,13 @@ _ERRORS: Final[dict[int, type[TierlogError]]] = {
 
 
 def replica_links(
-    node: NodeId, settings: ReplicationSettings, broker_epoch: Callable[[], int]
+    node: NodeId, settings: ReplicationSettings, broker_epoch: Callable[[], int], tls: SSLContext | None = None
 ) -> "Callable[[BrokerInfo, str, LinkListener], Awaitable[ReplicaClient]]":
-    """How this node opens links; `broker_epoch` is that of its registration as it is now."""
+    """Returns a function that opens links of this node. `broker_epoch` returns the epoch of its registration now."""
 
     async def open_link(broker: BrokerInfo, name: str, listener: LinkListener) -> ReplicaClient:
         link = ReplicaClient(node, settings, broker_epoch, listener)
-        link.client = await connect(broker, f"replica {node} {name}", link)
+        link.client = await connect(broker, f"replica {node} {name}", link, tls)
         return link
 
     return open_link
@@ -110,7 +111,7 @@ class ReplicaClient:
     def close(self) -> None:
         self.client.close()
 
-    # Receiver
+    # Called as a `Receiver`
 
     def answered(self, number: int, body: memoryview) -> None:
         response = FETCH.read(body)

@@ -1,9 +1,10 @@
-"""Batches of another broker's log, by offsets: what a damaged segment is mended with. One connection, plain Fetch.
+"""Copies batches of another broker's log, by offsets, to repair a damaged segment: one connection, plain Fetch.
 
-A follower answers it too. What the batches hold is for the caller to prove.
+Followers answer too. The caller must check the content of the batches.
 """
 
 from collections.abc import AsyncIterator
+from ssl import SSLContext
 from typing import Final, cast
 
 from gateway.kafka.client import Asker, Exchange
@@ -21,21 +22,21 @@ FETCH: Final = Exchange(FetchRequest, FetchResponse, 17)
 
 
 async def copy_batches(
-    broker: BrokerInfo, topic_id: TopicId, partition: int, start: int, end: int
+    broker: BrokerInfo, topic_id: TopicId, partition: int, start: int, end: int, *, tls: SSLContext | None = None
 ) -> AsyncIterator[memoryview]:
-    """Whole batches from `start` on that begin before `end`. CorruptLog where the broker has none, TimeoutError."""
+    """Yields whole batches from `start` on that begin before `end`. Raises CorruptLog if there are none."""
     asker = Asker(WAIT_S)
-    await asker.connect(broker, "mender")
+    await asker.connect(broker, "mender", tls)
     try:
         offset = start
         while offset < end:
             records = _records(await asker.ask(FETCH, _request(topic_id, partition, offset)), broker)
             found = list(iter_headers(records))
             if not found or found[-1][1].end_offset <= offset:
-                raise CorruptLog(f"has no batch at offset {offset}", where=f"broker {broker.id}")
+                raise CorruptLog(f"there is no batch at offset {offset}", where=f"broker {broker.id}")
             wanted = [each for each in found if each[1].base_offset < end]
             if not wanted:
-                return  # Compaction took what is left.
+                return  # Compaction has removed the rest.
             position, last = wanted[-1]
             yield records[: position + last.size]
             offset = last.end_offset
@@ -62,5 +63,5 @@ def _records(response: FetchResponse, broker: BrokerInfo) -> memoryview:
     code = response.error_code or (answers[0].error_code if answers else 0)
     if code or not answers:
         name = ErrorCode(code).name if code in ErrorCode.__members__.values() else code
-        raise CorruptLog(f"answers {name}", where=f"broker {broker.id}")
+        raise CorruptLog(f"the broker answered {name}", where=f"broker {broker.id}")
     return memoryview(cast("memoryview | bytes", answers[0].records or b""))

@@ -1,6 +1,6 @@
-"""The Kafka server: accepts connections on its listeners, watches over them, and drains them at the end.
+"""The Kafka server: accepts connections on its listeners, watches them, and drains them at the end.
 
-Limits of connections and memory hold over all listeners together.
+The limits of connections and memory apply to all listeners together.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from gateway.kafka.connection import Connection
 from gateway.kafka.sessions.fetch import FetchSessions
 from gateway.kafka.sessions.replicas import ReplicaSessions
 from gateway.kafka_settings import KafkaSettings
-from gateway.listener import Listener
+from gateway.listener import Listener, tls_options
 from gateway.node import Node
 
 CHECK_S: Final = 1.0
@@ -36,7 +36,7 @@ class KafkaServer:
         self.replica_sessions = ReplicaSessions()
         self.loop: asyncio.AbstractEventLoop
         self.now_s = 0.0
-        """The loop's time, as of the last check: exact enough for time-outs, and free."""
+        """The loop's time at the last check: exact enough for time-outs, and it costs nothing."""
         self.connections: set[Connection] = set()
         self.accepted = 0
         self.refused = 0
@@ -51,7 +51,7 @@ class KafkaServer:
         self._checking: asyncio.TimerHandle | None = None
         self._stopping = False
         self.progress = asyncio.Event()
-        """Set whenever a connection has answered or gone: what a shutdown waits for."""
+        """Set whenever a connection has answered or closed; a shutdown waits for this."""
 
     async def start(self, listeners: Iterable[Listener]) -> None:
         self.loop = asyncio.get_running_loop()
@@ -60,13 +60,14 @@ class KafkaServer:
         self.listeners = tuple(listeners)
         for listener in self.listeners:
             if self.settings.send_buffer_bytes:
-                # Connections inherit it. Grown by the system to 4 MB, it costs consumers a fifth of their speed.
+                # Connections inherit it. If the system grows the buffer to 4 MB, consumers lose a fifth of their speed.
                 listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.settings.send_buffer_bytes)
             accept = partial(Connection, self, listener)
-            self._servers.append(await self.loop.create_server(accept, sock=listener.socket, backlog=1024))
+            server = await self.loop.create_server(accept, sock=listener.socket, backlog=1024, **tls_options(listener))
+            self._servers.append(server)
 
     async def stop(self) -> None:
-        """Take no more, answer what was taken, close."""
+        """Stops accepting, answers the open requests, and closes."""
         self._stopping = True
         for server in self._servers:
             server.close()
@@ -125,7 +126,7 @@ class KafkaServer:
         return task
 
     def report(self, error: BaseException, **where: object) -> None:
-        """An exception that is none of our errors: a mistake, to be found and mended."""
+        """Logs an exception that is none of our errors: a mistake that must be found and fixed."""
         self.unexpected_errors += 1
         _log.error("request failed", exc_info=error, **where)
 

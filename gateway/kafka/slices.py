@@ -1,4 +1,4 @@
-"""Requests and answers that are too long for one step of the loop, read and written in slices (`gateway.lane`)."""
+"""Reads requests and writes answers that are too long for one step of the loop, in slices (`gateway.lane`)."""
 
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ from gateway.kafka.protocol.schema import Buffer
 from gateway.lane import Turn
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""Of any answer but to a fetch, which has bounds of its own."""
+"""Limit for all answers except those to a fetch, which has limits of its own."""
 
 
 async def read_request(route: Route, body: memoryview, turn: Turn) -> Any:
@@ -17,7 +17,7 @@ async def read_request(route: Route, body: memoryview, turn: Turn) -> Any:
 
 
 async def write_response(route: Route, response: Any, turn: Turn) -> list[Buffer]:
-    """The body, behind a place for its header. AnswerTooLarge where it has more bytes than any answer may."""
+    """Returns the body after a placeholder for its header. Raises AnswerTooLarge if it has too many bytes."""
     body: list[Buffer] = [b""]
     parts: list[Buffer] = []
     total = 0
@@ -33,7 +33,7 @@ async def write_response(route: Route, response: Any, turn: Turn) -> list[Buffer
 
 
 def _move(parts: list[Buffer], body: list[Buffer]) -> int:
-    """Many small buffers as one; records stay where they are."""
+    """Joins many small buffers into one. Records are not copied."""
     if all(type(part) is bytes for part in parts):
         body.append(b"".join(parts))
         size = len(body[-1])

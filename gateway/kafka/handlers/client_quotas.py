@@ -35,7 +35,7 @@ class Match(IntEnum):
 
 
 KNOWN_TYPES: Final = ("user", "client-id", "ip")
-"""Kafka's; no limits are kept per address, so that a filter for them finds nothing."""
+"""Kafka's types. There are no limits per address, so a filter for them finds nothing."""
 
 
 def describe(request: DescribeClientQuotasRequest, context: RequestContext) -> DescribeClientQuotasResponse:
@@ -65,7 +65,7 @@ def _check_filter(components: Sequence[ComponentData]) -> None:
         if (component.match is None) == (component.match_type == Match.EXACT):
             raise InvalidRequest(f"the match type for {component.entity_type} and its name contradict each other")
     if "ip" in kinds and len(kinds) > 1:
-        raise InvalidRequest("a filter for ip stands alone")
+        raise InvalidRequest("a filter for ip cannot be combined with others")
 
 
 def _matches(entity: QuotaEntity, components: Sequence[ComponentData], strict: bool) -> bool:

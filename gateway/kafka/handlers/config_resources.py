@@ -1,4 +1,4 @@
-"""ListConfigResources: what has settings, by kind. Of groups those alone for which some were set."""
+"""ListConfigResources: everything that has settings, by kind. Only groups with settings of their own are listed."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -18,7 +18,7 @@ from hot_tier.cluster.kept import GROUP
 CLIENT_METRICS: Final = 16
 BROKER_LOGGER: Final = 8
 WITHOUT: Final = (BROKER_LOGGER, CLIENT_METRICS)
-"""Kinds that Kafka has, and of which there is nothing here."""
+"""Kinds that exist in Kafka but not here."""
 
 
 async def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
@@ -26,7 +26,7 @@ async def handle(request: ListConfigResourcesRequest, context: RequestContext) -
     asked = {CLIENT_METRICS} if context.api_version == 0 else set(request.resource_types) or kinds
     unknown = asked - kinds
     if unknown:
-        raise UnsupportedVersion(f"there are no settings of resource type {min(unknown)}")
+        raise UnsupportedVersion(f"resource type {min(unknown)} has no settings")
     found = [(name, kind) for kind in sorted(asked) for name in sorted(_names(kind, context.node))]
     return ListConfigResourcesResponse(
         config_resources=[ConfigResource(*each) async for each in context.turn().through(found)]

@@ -1,8 +1,7 @@
-"""Settings as Kafka's tools show them: a topic's, with where each value comes from, and this broker's.
+"""Settings as Kafka's tools show them: a topic's, with the source of each value, and this broker's.
 
-Kafka knows most topic settings by a second name, the broker setting that is their default; tools show both. A
-topic without an override takes the node's default (`topic.*` in its settings file), and that takes the
-built-in one.
+In Kafka most topic settings have a second name: the broker setting that is their default. Tools show both. A topic
+without an override uses the node's default (`topic.*` in its settings file), and without that the built-in one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +12,6 @@ from typing import Any, Final
 from gateway.kafka.handlers.throttles import FOLLOWER_RATE
 from gateway.node import Node
 from hot_tier.cluster import kept as kept_settings
-from hot_tier.cluster.endpoints import KAFKA_PROTOCOLS
 from hot_tier.cluster.model import Topic
 from hot_tier.log.config import (
     TOPIC_SETTINGS,
@@ -53,9 +51,11 @@ BROKER_NAMES: Final[Mapping[str, str]] = {
     "flush.messages": "log.flush.interval.messages",
     "flush.ms": "log.flush.interval.ms",
 }
-"""Topic setting → the broker setting that is its default, where Kafka has one."""
+"""Topic setting → the broker setting that is its default in Kafka, if there is one."""
 
 BUILT_IN: Final = TopicConfig()
+NAMES: Final = {"plaintext": "PLAINTEXT", "tls": "SSL", "sasl_plaintext": "SASL_PLAINTEXT", "sasl_tls": "SASL_SSL"}
+"""How Kafka names the protocols of listeners."""
 KEPT_DOC: Final = "Kept for Kafka's tools, without effect here."
 
 
@@ -85,7 +85,7 @@ class Entry:
     type: ConfigType
     doc: str
     synonyms: Sequence[Synonym]
-    """Where the value comes from, then what would hold without it, and so on."""
+    """The value's source first, then what would apply without it, and so on."""
     read_only: bool = False
 
 
@@ -102,7 +102,7 @@ def topic_entries(topic: Topic, defaults: TopicConfig) -> list[Entry]:
 
 
 def broker_entries(node: Node) -> list[Entry]:
-    """What this broker runs with, by the names Kafka has for it, and what is only kept for it."""
+    """Returns what this broker runs with, under Kafka's names, and the settings that are only stored for it."""
     image = node.image
     kept = (
         (Source.ONE_BROKER, image.kept_settings(kept_settings.BROKER, str(node.node_id))),
@@ -116,7 +116,7 @@ def broker_entries(node: Node) -> list[Entry]:
 
 
 def all_brokers_entries(node: Node) -> list[Entry]:
-    """What was set for all brokers together, and nothing else."""
+    """Returns only the settings that were set for all brokers together."""
     kept = ((Source.ALL_BROKERS, node.image.kept_settings(kept_settings.BROKER, "")),)
     return [each for each in _kept_entries(kept_settings.BROKER, kept) if each.source is Source.ALL_BROKERS]
 
@@ -156,7 +156,7 @@ def _own_entries(node: Node) -> Iterator[Entry]:
     kafka, cluster = node.kafka, node.admin.settings
     own = node.image.broker(node.node_id)
     endpoints = own.endpoints.values() if own is not None else ()
-    advertised = ",".join(f"{at.protocol.upper()}://{at}" for at in endpoints if at.protocol in KAFKA_PROTOCOLS)
+    advertised = ",".join(f"{NAMES[at.protocol]}://{at}" for at in endpoints if at.protocol in NAMES)
     for name, value, doc in (
         ("broker.id", int(node.node_id), "This broker's number."),
         ("node.id", int(node.node_id), "This broker's number."),

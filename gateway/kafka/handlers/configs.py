@@ -1,6 +1,6 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics, brokers and groups.
 
-Topics' are `hot_tier.cluster.admin`'s; what can be changed of brokers' and groups' is in `kept_settings`.
+`hot_tier.cluster.admin` changes the settings of topics. `kept_settings` changes those of brokers and groups.
 """
 
 from collections import Counter
@@ -48,7 +48,7 @@ class Resource(IntEnum):
 
 
 MAX_SETTINGS: Final = 200
-"""Of one resource in one request: more than there are."""
+"""Limit for one resource in one request: more than there are."""
 
 AnyResource = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource
 
@@ -68,7 +68,7 @@ async def describe_configs(request: DescribeConfigsRequest, context: RequestCont
 
 
 class Described:
-    """What was described for one request. Topics of equal settings share it: there may be thousands of them."""
+    """The descriptions for one request. Topics with equal settings share one: there may be thousands of topics."""
 
     def __init__(self, request: DescribeConfigsRequest, node: Node) -> None:
         self._request = request
@@ -93,7 +93,7 @@ class Described:
 
 
 def _entries(asked: DescribeConfigsResource, node: Node) -> list[Entry]:
-    """Of anything but a topic."""
+    """Returns the settings of anything but a topic."""
     match asked.resource_type:
         case Resource.BROKER if asked.resource_name == str(node.node_id):
             return broker_entries(node)
@@ -161,7 +161,7 @@ async def alter(
         config: dict[str, str] = {}
         for each in resource.configs:
             if each.value is None:
-                raise InvalidRequest("a setting without a value", where=each.name)
+                raise InvalidRequest("the setting has no value", where=each.name)
             config[each.name] = each.value
         node, name = context.node, resource.resource_name
         match resource.resource_type:

@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat: a consumer with `group.protocol=consumer` is told to use the classic protocol.
+"""ConsumerGroupHeartbeat: tells a consumer with `group.protocol=consumer` to use the classic protocol.
 
-The API is named to clients for this answer alone: librdkafka, which does not find it, waits for ever and says nothing.
-Kafka answers the same where the new protocol is switched off.
+The API is listed to clients only for this answer: if librdkafka does not find it, it waits for ever and says nothing.
+Kafka answers the same if the new protocol is switched off.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""DeleteRecords: moves the start of a partition up, for good."""
+"""DeleteRecords: moves the start of a partition forward, for good."""
 
 from collections import Counter
 from operator import attrgetter
@@ -47,7 +47,7 @@ def _delete(
         if partition.topic.internal:
             raise InvalidTopicName(f"{topic} belongs to the service", hint="delete records of a topic of your own")
         if "delete" not in partition.config.cleanup_policy:
-            raise PolicyViolation("cleanup.policy does not delete", where=str(partition.tp))
+            raise PolicyViolation("the topic's cleanup.policy does not allow deletes", where=str(partition.tp))
         answer.low_watermark = partition.delete_records_before(asked.offset)
     except TierlogError as error:
         answer.error_code = error_code(error)

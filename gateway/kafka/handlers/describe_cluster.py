@@ -1,11 +1,11 @@
-"""DescribeCluster: the cluster's id, its brokers, and which of them decides."""
+"""DescribeCluster: the cluster's id, its brokers, and which of them is the controller."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from gateway.kafka.errors import ErrorCode
 from gateway.kafka.handler import Handler, RequestContext
-from gateway.kafka.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from gateway.kafka.handlers.metadata import NOT_ASKED, cluster_operations
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -35,7 +35,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
             DescribeClusterBroker(each.id, at.host, at.port, each.rack)
             for each, at in context.reachable(image.brokers())
         ],
-        cluster_authorized_operations=CLUSTER_OPERATIONS
+        cluster_authorized_operations=cluster_operations(context)
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
     )

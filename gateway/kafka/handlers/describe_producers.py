@@ -1,4 +1,4 @@
-"""DescribeProducers: the idempotent producers that a partition remembers, as its leader knows them."""
+"""DescribeProducers: the idempotent producers that a partition's leader remembers."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,6 +1,7 @@
 """DescribeTopicPartitions: topics and their partitions, page by page, in the order of their names.
 
-An answer holds so many partitions and a cursor: where the next page begins. Kafka's own tools ask for it.
+An answer holds a limited number of partitions and a cursor, which says where the next page begins. Kafka's own tools
+use this API.
 """
 
 from collections.abc import Mapping
@@ -8,7 +9,6 @@ from typing import Final
 
 from gateway.kafka.errors import ErrorCode, error_code
 from gateway.kafka.handler import Handler, RequestContext
-from gateway.kafka.handlers.metadata import TOPIC_OPERATIONS
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -17,14 +17,14 @@ from gateway.kafka.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     ResponseCursor,
 )
-from gateway.node import Node
+from hot_tier.cluster.acls import ResourceType
 from hot_tier.cluster.admin import check_topic_name
 from hot_tier.cluster.model import PartitionState
 from hot_tier.errors import InvalidRequest, TierlogError
 from hot_tier.ids import NodeId
 
 MAX_PARTITIONS: Final = 2000
-"""In one answer, whatever the client asks for; as Kafka has it."""
+"""Limit for one answer, whatever the client asks for; the same as Kafka's."""
 
 
 async def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
@@ -43,9 +43,9 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
         if left == 0:
             response.next_cursor = ResponseCursor(name, 0)
             break
-        described, more = _topic(name, first, left, node, alive)
+        described, more = _topic(name, first, left, context, alive)
         response.topics.append(described)
-        # A topic that is not there takes room as well: names may be many.
+        # A topic that does not exist takes room too: a request may have many names.
         left -= max(len(described.partitions), 1)
         if more:
             response.next_cursor = ResponseCursor(name, first + len(described.partitions))
@@ -55,23 +55,25 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
 
 
 def _topic(
-    name: str, first: int, limit: int, node: Node, alive: set[NodeId]
+    name: str, first: int, limit: int, context: RequestContext, alive: set[NodeId]
 ) -> tuple[DescribeTopicPartitionsResponseTopic, bool]:
-    """The topic with at most `limit` partitions from `first` on, and whether there are more."""
+    """Returns the topic with at most `limit` partitions from `first` on, and whether there are more."""
+    operations = context.authorized_operations(ResourceType.TOPIC, name)
+    image = context.node.image
     try:
         check_topic_name(name)
-        topic = node.image.topic(name)
+        topic = image.topic(name)
     except TierlogError as error:
         return DescribeTopicPartitionsResponseTopic(
-            error_code=error_code(error), name=name, topic_authorized_operations=TOPIC_OPERATIONS
+            error_code=error_code(error), name=name, topic_authorized_operations=operations
         ), False
-    states = node.image.partition_states(topic)
+    states = image.partition_states(topic)
     return DescribeTopicPartitionsResponseTopic(
         name=name,
         topic_id=topic.id,
         is_internal=topic.internal,
         partitions=[_partition(index, states[index], alive) for index in range(first, min(first + limit, len(states)))],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     ), first + limit < len(states)
 
 

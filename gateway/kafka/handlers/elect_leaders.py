@@ -1,4 +1,4 @@
-"""ElectLeaders: preferred replicas lead again, or, where no in-sync replica is alive, any that is (unclean)."""
+"""ElectLeaders: makes preferred replicas lead again or, if no in-sync replica is alive, any live replica (unclean)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
@@ -43,7 +43,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
             ),
         )
         async for tp, error in turn.through(sorted(outcome.items(), key=lambda item: item[0]))
-        # Whoever asks about all partitions wants to hear of those that something happened to.
+        # A request for all partitions gets only those where something happened.
         if asked is not None or not isinstance(error, ElectionNotNeeded)
     ]
     return ElectLeadersResponse(

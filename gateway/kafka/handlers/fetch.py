@@ -1,13 +1,13 @@
-"""Fetch: records from many partitions in one response, waiting a while when there are too few.
+"""Fetch: records from many partitions in one response. It waits a while if there are too few.
 
-A fetch first locates (no I/O) what each partition has within the limits; when that is enough, or nothing is to be
-waited for, it takes the bytes and answers at once. Otherwise a `LongPoll` waits for one of its partitions to move, or
-for the time to be over, and then does the same. Only bytes that are not in memory cost a task, and a fetch of more
-partitions than can be looked at in one step (`LargeFetch`).
+A fetch first locates (no I/O) what each partition has within the limits. If that is enough, or if it must not wait, it
+takes the bytes and answers at once. Otherwise a `LongPoll` waits until one of its partitions changes or the time is
+over, and then does the same. Only two kinds of fetch cost a task: those whose bytes are not in memory, and those with
+more partitions than one step can look at (`LargeFetch`).
 
-- The whole response stays within the request's `max_bytes`, each partition within its own; the first batch of the
-  first partition that has one is given whole even beyond both, so that a large batch cannot stop a reader.
-- Records go from the page cache into the response buffer and from there to the kernel; nothing joins them.
+- The whole response stays within the request's `max_bytes`, each partition within its own. The first batch of the first
+  partition that has one is sent whole even beyond both, so that a large batch cannot stop a reader.
+- Records go from the page cache into the response buffer and from there to the kernel; no copy joins them.
 """
 
 import asyncio
@@ -17,12 +17,13 @@ from typing import Final
 from uuid import UUID
 
 from gateway.fetch.reader import Fetched, Isolation, Located
-from gateway.kafka.errors import InconsistentTopicId, error_code
+from gateway.kafka.errors import InconsistentTopicId, NotAuthorized, error_code
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.handlers import replica_fetch
 from gateway.kafka.handlers.leadership import current_leader, diverging_epoch, nearer_replica
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -32,21 +33,22 @@ from gateway.kafka.protocol.messages.fetch import (
     PartitionData,
 )
 from gateway.kafka.sessions.fetch import MAX_PARTITIONS, Plan, Wanted, news
+from hot_tier.cluster.acls import Operation, ResourceType
 from hot_tier.errors import FencedLeaderEpoch, NotLeader, TierlogError
 from hot_tier.replication.readable import ReadablePartition
 
 NO_OFFSET: Final = -1
 MANY: Final = 1000
-"""Partitions that are looked at in one step."""
+"""How many partitions are looked at in one step."""
 PART: Final = 200
 RESTS: Final = 10
 COLD_WAIT_MS: Final = 500
-"""As Kafka's `remote.fetch.max.wait.ms`."""
+"""The same as Kafka's `remote.fetch.max.wait.ms`."""
 FOLLOWERS_SINCE: Final = 11
-"""From this version on a client knows that it may read from a follower (KIP-392)."""
+"""From this version on, a client knows that it may read from a follower (KIP-392)."""
 
 Outcome = Located | PartitionData
-"""What a partition has: something to take, or an answer already (an error, a diverging epoch)."""
+"""What a partition has: records to take, or already an answer (an error, a diverging epoch)."""
 
 
 def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
@@ -84,7 +86,7 @@ class Fetch:
         self._wait_ms = wait_ms
 
     def locate(self, *, empty: bool = True) -> list[Outcome]:
-        """`empty`: the answer has no records so far, so that the first batch may be larger than all limits."""
+        """`empty` means that the answer has no records so far: then the first batch may be larger than all limits."""
         left = self._max_bytes
         outcomes: list[Outcome] = []
         for wanted in self.plan.wanted:
@@ -96,7 +98,7 @@ class Fetch:
         return outcomes
 
     def enough(self, outcomes: Sequence[Outcome], min_bytes: int) -> bool:
-        """Errors and diverging epochs are not kept waiting."""
+        """Returns whether to answer now. Errors and diverging epochs do not wait."""
         total = 0
         for outcome in outcomes:
             if isinstance(outcome, PartitionData):
@@ -129,11 +131,11 @@ class Fetch:
     async def _answer_when_there(
         self, outcomes: Sequence[Outcome], answers: list[PartitionData | None], away: list[int]
     ) -> FetchResponse:
-        """Some bytes are on the disk or in the bucket only; they are read side by side.
+        """Reads the bytes that are only on the disk or in the bucket, in parallel.
 
-        The bucket is given the request's own wait, no more, so that partitions which have their bytes do not wait for
-        one that has not; where nothing else is to be told, it is given `COLD_WAIT_MS`. What it brings after that,
-        records or an error, is there when the client asks again.
+        The bucket gets the request's own wait, no more, so that partitions with bytes do not wait for one without. If
+        there is nothing else to send, it gets at least `COLD_WAIT_MS`. If it answers later, its records or its error
+        are there when the client asks again.
         """
         reader = self._context.node.reader
         reads: dict[int, asyncio.Task[Fetched]] = {}
@@ -164,11 +166,18 @@ class Fetch:
         find = node.partitions.readable if self._context.api_version >= FOLLOWERS_SINCE else node.partitions.get
         if isinstance(wanted.topic, UUID):
             topic = node.image.topic_by_id(wanted.topic)
+            self._check_may_read(topic.name)
             partition = find(topic.name, wanted.partition)
             if partition.topic.id != wanted.topic:
                 raise InconsistentTopicId(f"topic {topic.name} has another id", where=str(partition.tp))
             return partition
+        self._check_may_read(wanted.topic)
         return find(wanted.topic, wanted.partition)
+
+    def _check_may_read(self, topic: str) -> None:
+        context = self._context
+        if context.guarded and not context.may(Operation.READ, ResourceType.TOPIC, topic):
+            raise NotAuthorized(Operation.READ, ResourceType.TOPIC)
 
     def _locate_one(self, wanted: Wanted, max_bytes: int, min_one: bool) -> Outcome:
         try:
@@ -193,7 +202,7 @@ class Fetch:
             high_watermark=fetched.high_watermark,
             last_stable_offset=fetched.last_stable_offset,
             log_start_offset=fetched.log_start_offset,
-            aborted_transactions=[] if self._isolation == Isolation.READ_COMMITTED else None,
+            aborted_transactions=_aborted(fetched) if self._isolation == Isolation.READ_COMMITTED else None,
             records=fetched.records,
         )
 
@@ -244,7 +253,7 @@ class Fetch:
         )
 
     def _endpoints(self, responses: Sequence[FetchableTopicResponse]) -> list[NodeEndpoint]:
-        """Where the leaders are that the response points to (KIP-951)."""
+        """Returns the addresses of the leaders that the response names (KIP-951)."""
         leaders = {
             answer.current_leader.leader_id
             for topic in responses
@@ -253,6 +262,10 @@ class Fetch:
         }
         brokers = [broker for broker in self._context.node.image.brokers() if broker.id in leaders] if leaders else []
         return [NodeEndpoint(each.id, at.host, at.port, each.rack) for each, at in self._context.reachable(brokers)]
+
+
+def _aborted(fetched: Fetched) -> list[AbortedTransaction]:
+    return [AbortedTransaction(each.producer_id, each.first_offset) for each in fetched.aborted]
 
 
 def _without_records(partition: ReadablePartition, index: int) -> PartitionData:
@@ -279,10 +292,10 @@ def _see(partition: ReadablePartition, index: int, replica: int) -> PartitionDat
 
 
 class LongPoll:
-    """A fetch that waits: for more bytes in any of its partitions, or for its time to be over.
+    """A fetch that waits for more bytes in any of its partitions, or until its time is over.
 
-    Partitions call back in the middle of an append, so nothing is done there but to look again soon. When the client
-    goes away its future is cancelled.
+    Partitions call back during an append, so the callback only schedules another look. If the client disconnects, the
+    future is cancelled.
     """
 
     __slots__ = ("_fetch", "_loop", "_min_bytes", "_partitions", "_scheduled", "_timer", "_wake", "future")
@@ -340,9 +353,9 @@ class LongPoll:
 
 
 class LargeFetch:
-    """A fetch of so many partitions that they are looked at in slices (`gateway.lane`), and not after each append.
+    """A fetch with so many partitions that they are looked at in slices (`gateway.lane`), and not after each append.
 
-    It looks at parts of them as a small fetch would. Between two looks it rests for some times as long as one took.
+    It looks at them part by part, like a small fetch. Then it rests `RESTS` times as long as the look took.
     """
 
     def __init__(
@@ -386,7 +399,7 @@ class LargeFetch:
             pass
 
     async def _look(self, min_bytes: int) -> list[ReadablePartition] | None:
-        """None: there is enough. Otherwise the partitions, which tell when they have moved."""
+        """Returns None if there is enough. Otherwise returns the partitions; they set `_moved` when they change."""
         waited_for: list[ReadablePartition] = []
         total = 0
         async for some in self._context.turn().parts(self._plan.wanted, PART):

@@ -1,9 +1,9 @@
-"""FindCoordinator: which broker to ask about a group."""
+"""FindCoordinator: which broker to ask about a group or about transactions."""
 
 from typing import Final
 
 from gateway.coordinators.errors import CoordinatorNotAvailable
-from gateway.kafka.errors import TransactionsNotServed, error_code
+from gateway.kafka.errors import error_code
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.find_coordinator import (
@@ -16,7 +16,7 @@ from hot_tier.errors import InvalidRequest, TierlogError
 GROUP: Final = 0
 TRANSACTION: Final = 1
 MANY: Final = 4
-"""From this version on one request asks for many keys."""
+"""From this version on, one request asks for many keys."""
 
 
 async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -36,11 +36,10 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Fi
 
 async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
     try:
-        if key_type == TRANSACTION:
-            raise TransactionsNotServed(key)
-        if key_type != GROUP:
-            raise InvalidRequest(f"coordinators of type {key_type} are not known", hint="0 is a group, 1 a transaction")
-        broker = await context.node.groups.find(key)
+        if key_type not in (GROUP, TRANSACTION):
+            raise InvalidRequest(f"there are no coordinators of type {key_type}", hint="0 is a group, 1 a transaction")
+        coordinators = context.node.groups if key_type == GROUP else context.node.transactions
+        broker = await coordinators.find(key)
         where = context.endpoint(broker)
         if where is None:
             raise CoordinatorNotAvailable(

@@ -1,16 +1,16 @@
 """Consumer groups over the wire: join, sync, heartbeat, leave; describe, list, delete.
 
-What the protocol says and no more: fields into requests of `gateway.coordinators`, answers into fields, and where one
-version differs from the next.
+This module only translates: fields into requests of `gateway.coordinators`, answers into fields, and the differences
+between versions.
 """
 
 from typing import Final
 
 from gateway.coordinators.coordinator import GroupDescription
 from gateway.coordinators.errors import CoordinatorError, GroupNotFound, Refusal
+from gateway.coordinators.group_members import new_member_id
 from gateway.coordinators.groups.messages import JoinRequest, LeavingMember, Protocol, SyncRequest
 from gateway.coordinators.groups.states import State
-from gateway.coordinators.membership import new_member_id
 from gateway.kafka.errors import ErrorCode, error_code
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
@@ -34,14 +34,12 @@ from gateway.kafka.protocol.messages.join_group import (
 from gateway.kafka.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from gateway.kafka.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from gateway.kafka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from hot_tier.cluster.acls import ResourceType
 from hot_tier.errors import TierlogError
 
 GROUP_TYPE: Final = "classic"
-ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""Read, delete, describe, describe and alter settings, as bits of Kafka's ACL operations: anybody may, without ACLs."""
-
 MEMBER_ID_FIRST: Final = 4
-"""From this version of JoinGroup on a newcomer is sent away with an id first."""
+"""From this version of JoinGroup on, a newcomer first gets an id and must join again with it."""
 NULL_PROTOCOL: Final = 7
 SKIPS_ASSIGNMENT: Final = 9
 MANY_LEAVE: Final = 3
@@ -147,7 +145,7 @@ def _describe(group_id: str, request: DescribeGroupsRequest, context: RequestCon
     except CoordinatorError as error:
         answer = DescribedGroup(group_id=group_id, error_code=error_code(error), error_message=str(error))
     if request.include_authorized_operations and answer.error_code == ErrorCode.NONE:
-        answer.authorized_operations = ALL_OPERATIONS
+        answer.authorized_operations = context.authorized_operations(ResourceType.GROUP, group_id)
     return answer
 
 
@@ -172,7 +170,7 @@ def _described(group: GroupDescription) -> DescribedGroup:
 
 
 async def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-    """With what is known while groups are still being read back, and an error that says so."""
+    """Returns the groups known so far; while groups are still being read back, with an error that says so."""
     groups = context.node.groups
     states = {state.lower() for state in request.states_filter}
     types = {type_.lower() for type_ in request.types_filter}
@@ -193,7 +191,7 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext) -> Li
 
 
 async def delete(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
-    # Asked for twice is deleted once.
+    # A group that is named twice is deleted once.
     names = list(dict.fromkeys(request.groups_names))
     codes = await context.turn().gather(lambda name: _delete(name, context), names)
     return DeleteGroupsResponse(
@@ -210,7 +208,7 @@ async def _delete(group_id: str, context: RequestContext) -> ErrorCode:
 
 
 def client_host(context: RequestContext) -> str:
-    """As Kafka's tools show it: the address with a slash before it and no port."""
+    """Returns the host as Kafka's tools show it: a slash and the address, without the port."""
     return "/" + context.host
 
 

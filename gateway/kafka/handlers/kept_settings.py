@@ -1,7 +1,8 @@
-"""Settings of brokers and groups in the words of Kafka's tools: what can be changed of them while a broker runs.
+"""Settings of brokers and groups that Kafka's tools can change while a broker runs.
 
-A broker reads its own settings once, from its settings file; whoever tries to change them here is told so. What can be
-changed are the limits on replication traffic (`throttles`), and what is only kept (`hot_tier.cluster.kept`).
+A broker reads its own settings once, from its settings file; an attempt to change them here is refused. Two kinds can
+be changed: the limits on replication traffic (`throttles`), and settings that are only stored
+(`hot_tier.cluster.kept`).
 """
 
 import re
@@ -54,7 +55,7 @@ async def replace_group(node: Node, name: str, config: Mapping[str, str], valida
 
 def check_group(name: str) -> None:
     if not name:
-        raise InvalidRequest("a group has a name", hint="name the group whose settings are meant")
+        raise InvalidRequest("the group has no name", hint="name the group whose settings you want")
 
 
 async def _alter_kept(node: Node, kind: str, name: str, changes: Sequence[ConfigChange], validate_only: bool) -> None:
@@ -67,12 +68,12 @@ def _check_broker(node: Node, name: str, settings: Collection[str]) -> None:
     fixed = sorted(set(settings) - may_change)
     if fixed:
         raise InvalidRequest(
-            f"broker settings cannot be changed while it runs: {fixed[0]}",
-            hint="change its settings file and restart it",
+            f"a running broker cannot change this setting: {fixed[0]}",
+            hint="change the broker's settings file and restart the broker",
         )
     if name == ALL_BROKERS:
         return
     if not _NUMBER.fullmatch(name):
-        raise InvalidRequest(f"{name!r} is not the number of a broker")
+        raise InvalidRequest(f"{name!r} is not a broker id")
     if node.image.broker(NodeId(int(name))) is None and node.image.node(NodeId(int(name))) is None:
         raise UnknownBroker(f"there never was a broker {name} in this cluster")

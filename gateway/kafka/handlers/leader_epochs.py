@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch's records end, so that a reader finds out how far it agrees with the leader."""
+"""OffsetForLeaderEpoch: where an epoch's records end, so that a reader can see how far it agrees with the leader."""
 
 from operator import attrgetter
 

@@ -1,4 +1,4 @@
-"""Leadership as clients ask for it: who leads instead of us, and where a reader's history parts from ours."""
+"""Leadership as clients ask for it: which broker leads instead of us, and where a reader's history diverges."""
 
 from typing import NamedTuple
 from uuid import UUID
@@ -16,7 +16,7 @@ class Leader(NamedTuple):
 
 
 def current_leader(node: Node, topic: str | UUID, partition: int) -> Leader | None:
-    """Told along with a refusal it saves the client a round trip (KIP-951). None: nobody leads, or unknown."""
+    """Returns the leader; None if it is unknown. Sent with a refusal, it saves the client a round trip (KIP-951)."""
     try:
         name = node.image.topic_by_id(topic).name if isinstance(topic, UUID) else topic
         state = node.image.partition_state(TopicPartition(name, PartitionId(partition)))
@@ -26,9 +26,10 @@ def current_leader(node: Node, topic: str | UUID, partition: int) -> Leader | No
 
 
 def nearer_replica(partition: ReadablePartition, node: Node, rack: str, offset: int) -> int | None:
-    """As leader: who else should be read by a client in `rack` (KIP-392). None: nobody, or we are no farther away.
+    """Returns the broker that a client in `rack` should read from instead of this leader (KIP-392).
 
-    In-sync replicas hold all that is committed; what is only in the bucket is read here.
+    Returns None if there is none, or if this broker is in that rack. In-sync replicas hold all that is committed;
+    records that are only in the bucket are read here.
     """
     me = node.image.broker(node.node_id)
     if not isinstance(partition, LedPartition) or me is None or me.rack == rack:
@@ -40,16 +41,16 @@ def nearer_replica(partition: ReadablePartition, node: Node, rack: str, offset: 
         for broker in map(node.image.broker, partition.in_sync)
         if broker is not None and broker.rack == rack and broker.id != node.node_id
     ]
-    # Always the same for a partition, so that its readers share what is in that broker's page cache.
+    # The choice is always the same for a partition, so that its readers share that broker's page cache.
     return near[partition.tp.partition % len(near)] if near else None
 
 
 def diverging_epoch(partition: ReadablePartition, last_epoch: int, offset: int) -> tuple[int, int] | None:
-    """Where a reader's history parts from ours: the epoch and its end that it must truncate to first (KIP-595).
+    """Returns the epoch, and its end, to which the reader must truncate first (KIP-595).
 
-    None when it stands on our history: its last epoch, -1 if it has none, reaches here as far as `offset`.
+    Returns None if the reader's history agrees with ours: its last epoch (-1 if it has none) reaches `offset` here too.
     """
     parts = partition.diverging(offset, last_epoch)
     if parts is not None and parts[1] < 0:
-        raise OffsetOutOfRange(f"leader epoch {last_epoch} is not known", where=str(partition.tp))
+        raise OffsetOutOfRange(f"leader epoch {last_epoch} is not known here", where=str(partition.tp))
     return parts

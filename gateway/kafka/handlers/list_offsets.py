@@ -1,7 +1,7 @@
-"""ListOffsets: which offset a partition begins or ends with, or has at a time.
+"""ListOffsets: the offset where a partition begins or ends, or that belongs to a time.
 
 The special timestamps: −1 latest, −2 earliest, −3 the record with the greatest timestamp, −4 the earliest on local
-disk, −5 the latest in the archive, −6 the earliest that is still to be archived. Latest means the latest that the asker
+disk, −5 the latest in the archive, −6 the earliest that is not archived yet. Latest means the latest that the client
 may read.
 """
 
@@ -69,9 +69,9 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
 
 
 def _known(partition: LedPartition, timestamp: int, isolation: int, answer: Answer, context: RequestContext) -> bool:
-    """Fills in what needs no look at the records; False when one is needed."""
+    """Fills in the answer if that needs no read of records. Returns False if it does."""
     if timestamp < 0 and context.api_version < SINCE_VERSION.get(timestamp, 1 << 16):
-        raise UnsupportedVersion(f"timestamp {timestamp} in version {context.api_version}", where=str(partition.tp))
+        raise UnsupportedVersion(f"version {context.api_version} has no timestamp {timestamp}", where=str(partition.tp))
     if timestamp == LATEST:
         partition.check_committed_known()
         committed = isolation == Isolation.READ_COMMITTED
@@ -101,7 +101,7 @@ async def _search(
     reader = context.node.reader
     try:
         if asked.timestamp == MAX_TIMESTAMP:
-            found = await reader.max_timestamp_offset(partition)
+            found = await reader.max_timestamp_offset(partition, isolation)
         else:
             found = await reader.offset_for_timestamp(partition, asked.timestamp, isolation)
         if found is None:

@@ -1,6 +1,6 @@
 """DescribeLogDirs: how many bytes each partition takes on this broker's disk, and how much room is left.
 
-AlterReplicaLogDirs: a broker has one directory, and to move a replica there is nothing to do; no other is known.
+AlterReplicaLogDirs: a broker has one directory. A move into it changes nothing; other directories are unknown.
 """
 
 import os
@@ -47,7 +47,7 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
 
 
 async def _topics(asked: Mapping[str, Iterable[int]], context: RequestContext) -> list[DescribeLogDirsTopic]:
-    """What is not kept here is left out, as Kafka does: each broker tells of its own."""
+    """Returns only partitions that this broker holds, as Kafka does: each broker describes its own."""
     node, turn = context.node, context.turn()
     topics = []
     async for name, partitions in turn.through(asked.items()):

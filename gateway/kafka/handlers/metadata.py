@@ -1,14 +1,14 @@
-"""Metadata: which brokers there are, which topics, and who leads their partitions.
+"""Metadata: the brokers, the topics, and the leaders of their partitions.
 
-Clients ask the moment they lose a leader, which is before anybody can have been elected, and librdkafka asks again only
-a second later. So an answer that names other brokers is held back for the moment it takes to notice here too that one
-is gone, and then until its successor is known. For the same client's sake a broker that has just gone stays in the list
-for a while: it drops what it has for a partition's new leader when the old one leaves the list in the same answer.
-And no answer is without brokers, as that of one that has started and is not registered yet would be: librdkafka forgets
-whom an answer leaves out, and once it knows nobody it asks nobody, for good.
+Clients ask as soon as they lose a leader, before a new one can be elected, and librdkafka asks again only a second
+later. So an answer that names other brokers waits a moment, until this broker too can notice that one is gone, and then
+until the new leader is known. A broker that has just gone stays in the list for a while, also for librdkafka: if the
+old leader leaves the list in the same answer, librdkafka drops what it knows about the partition's new leader. No
+answer is without brokers, as that of a broker that is not registered yet would be: librdkafka forgets the brokers that
+an answer leaves out, and when it knows no broker it never asks again.
 
-Also where topics come from that nobody made: a producer that asks for an unknown topic gets one, if both the
-settings and the request allow it. Then the answer waits until the topic is there.
+Topics are also created here: a producer that asks for an unknown topic gets one, if both the settings and the request
+allow it. Then the answer waits until the topic exists.
 """
 
 import asyncio
@@ -29,7 +29,9 @@ from gateway.kafka.protocol.messages.metadata import (
 from gateway.kafka.protocol.schema import NO_ID
 from gateway.lane import Turn
 from gateway.node import Node
+from hot_tier.cluster.acls import Operation, ResourceType
 from hot_tier.cluster.admin import NewTopic, check_topic_name
+from hot_tier.cluster.internal_topics import INTERNAL_TOPICS
 from hot_tier.cluster.model import NO_NODE, PartitionState, Topic
 from hot_tier.errors import TierlogError
 from hot_tier.ids import NodeId
@@ -39,11 +41,8 @@ NOTICE_S: Final = 0.025
 """A killed process loses its connections one after the other."""
 ELECTION_WAIT_S: Final = 0.5
 MAX_CREATED: Final = 100
-"""Topics made for one request. The others are unknown until the client asks again."""
+"""Topics made for one request. The others stay unknown until the client asks again."""
 NOT_ASKED: Final = -(2**31)
-TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-"""What may be done to a topic, as a bit set of Kafka's operation codes: read, write, create, delete, alter, …"""
-CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
 async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
@@ -112,14 +111,14 @@ async def _answer(request: MetadataRequest, context: RequestContext, turn: Turn)
 
 
 async def _create(names: Sequence[str], node: Node, turn: Turn) -> dict[str, ErrorCode]:
-    """Why some could not be made."""
+    """Returns the errors of those that could not be made."""
     made = await turn.gather(lambda name: node.admin.create_topics([NewTopic(name)]), names)
     return {name: error_code(each) for name, (each,) in zip(names, made, strict=True) if isinstance(each, TierlogError)}
 
 
 def _reserved(name: str) -> bool:
-    """Kafka's names for internal topics; those who need them make them."""
-    return name in ("__consumer_offsets", "__transaction_state")
+    """Returns whether this is the name of an internal topic. Its users make it themselves."""
+    return name in INTERNAL_TOPICS
 
 
 def _missing(name: str, node: Node) -> bool:
@@ -139,7 +138,7 @@ def _response(
         controller_id=image.controller,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
@@ -159,7 +158,9 @@ async def _describe_asked(
             error_code=error_code(error),
             name=name,
             topic_id=asked.topic_id,
-            topic_authorized_operations=_operations(request) if asked.topic_id == NO_ID else NOT_ASKED,
+            topic_authorized_operations=_operations(request, context, name or "")
+            if asked.topic_id == NO_ID
+            else NOT_ASKED,
         )
 
 
@@ -178,12 +179,21 @@ async def _describe(
             _describe_partition(index, state, alive, reachable)
             async for index, state in turn.through(enumerate(states))
         ],
-        topic_authorized_operations=_operations(request),
+        topic_authorized_operations=_operations(request, context, topic.name),
     )
 
 
-def _operations(request: MetadataRequest) -> int:
-    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+def _operations(request: MetadataRequest, context: RequestContext, name: str) -> int:
+    if not request.include_topic_authorized_operations:
+        return NOT_ASKED
+    return context.authorized_operations(ResourceType.TOPIC, name)
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """Returns what the sender may do with the cluster; nothing is told to who may not describe it."""
+    if not context.may(Operation.DESCRIBE, ResourceType.CLUSTER):
+        return 0
+    return context.authorized_operations(ResourceType.CLUSTER)
 
 
 def _describe_partition(

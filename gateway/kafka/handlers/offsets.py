@@ -1,12 +1,14 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: the offsets of a group, as its consumers and tools set and read them.
 
-OffsetCommit's retention time (versions 2 to 4) is read and not used: offsets live as long as their group, see
-`gateway.coordinators.retention`. `require_stable` asks to wait for open transactions on the offsets.
+OffsetCommit's retention time (versions 2 to 4) is read but not used: offsets live as long as their group, see
+`gateway.coordinators.retention`. With `require_stable` (version 7 and up of OffsetFetch), a partition whose offset an
+open transaction may replace is answered with UNSTABLE_OFFSET_COMMIT, and the consumer asks again.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
 
+from gateway.coordinators.errors import UnstableOffset
 from gateway.coordinators.group_offsets import Commit, Results, Sender
 from gateway.coordinators.offsets_topic.values import CommittedOffset
 from gateway.kafka.errors import ErrorCode, error_code
@@ -41,14 +43,25 @@ from hot_tier.errors import TierlogError
 from hot_tier.ids import PartitionId, TopicPartition
 
 MANY_GROUPS: Final = 8
-"""From this version of OffsetFetch on one request asks for many groups."""
+"""From this version of OffsetFetch on, one request asks for many groups."""
 ERROR_OF_ITS_OWN: Final = 2
-"""From this version on a group's error has a place beside its partitions'."""
+"""From this version on, a group has an error of its own besides those of its partitions."""
 
 COMMITTED_AT_ONCE: Final = 5000
-"""Partitions whose offsets are written together, or not at all."""
+"""How many partitions' offsets are written together, all or none."""
 
 NONE_COMMITTED: Final = CommittedOffset(offset=-1, leader_epoch=-1, metadata="", commit_ms=-1)
+
+
+class Found(NamedTuple):
+    """The answer for one partition."""
+
+    committed: CommittedOffset = NONE_COMMITTED
+    code: ErrorCode = ErrorCode.NONE
+
+
+NOT_COMMITTED: Final = Found()
+UNSTABLE: Final = Found(code=error_code(UnstableOffset))
 
 Asked = Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None
 Offsets = Mapping[TopicPartition, CommittedOffset]
@@ -87,15 +100,16 @@ async def fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetF
     turn = context.turn()
     if context.api_version >= MANY_GROUPS:
         groups = turn.through(once(request.groups, lambda group: group.group_id))
-        return OffsetFetchResponse(groups=[await _fetch_group(group, context, turn) async for group in groups])
+        return OffsetFetchResponse(groups=[await _fetch_group(group, request, context, turn) async for group in groups])
     code = ErrorCode.NONE
     offsets: Offsets = {}
+    unstable: Collection[TopicPartition] = ()
     try:
-        offsets = context.node.groups.fetch_offsets(request.group_id)
+        offsets, unstable = _offsets(request.group_id, request, context)
     except TierlogError as error:
         code = error_code(error)
     in_partitions = code if context.api_version < ERROR_OF_ITS_OWN else ErrorCode.NONE
-    found = await _select(offsets, request.topics, turn)
+    found = await _select(offsets, unstable, request.topics, turn)
     return OffsetFetchResponse(
         error_code=code,
         topics=[
@@ -107,9 +121,9 @@ async def fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetF
                         committed_offset=offset.offset,
                         committed_leader_epoch=offset.leader_epoch,
                         metadata=offset.metadata,
-                        error_code=in_partitions,
+                        error_code=in_partitions or own,
                     )
-                    async for index, offset in turn.through(partitions.items())
+                    async for index, (offset, own) in turn.through(partitions.items())
                 ],
             )
             async for topic, partitions in turn.through(found.items())
@@ -117,12 +131,14 @@ async def fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetF
     )
 
 
-async def _fetch_group(asked: OffsetFetchRequestGroup, context: RequestContext, turn: Turn) -> OffsetFetchResponseGroup:
+async def _fetch_group(
+    asked: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext, turn: Turn
+) -> OffsetFetchResponseGroup:
     try:
-        offsets = context.node.groups.fetch_offsets(asked.group_id)
+        offsets, unstable = _offsets(asked.group_id, request, context)
     except TierlogError as error:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error_code(error))
-    found = await _select(offsets, asked.topics, turn)
+    found = await _select(offsets, unstable, asked.topics, turn)
     return OffsetFetchResponseGroup(
         group_id=asked.group_id,
         topics=[
@@ -134,8 +150,9 @@ async def _fetch_group(asked: OffsetFetchRequestGroup, context: RequestContext, 
                         committed_offset=offset.offset,
                         committed_leader_epoch=offset.leader_epoch,
                         metadata=offset.metadata,
+                        error_code=code,
                     )
-                    async for index, offset in turn.through(partitions.items())
+                    async for index, (offset, code) in turn.through(partitions.items())
                 ],
             )
             async for topic, partitions in turn.through(found.items())
@@ -143,17 +160,31 @@ async def _fetch_group(asked: OffsetFetchRequestGroup, context: RequestContext, 
     )
 
 
-async def _select(offsets: Offsets, asked: Asked, turn: Turn) -> dict[str, dict[int, CommittedOffset]]:
-    """By topic and partition: what was asked for, committed or not, or all that is committed."""
-    found: dict[str, dict[int, CommittedOffset]] = {}
+def _offsets(
+    group_id: str, request: OffsetFetchRequest, context: RequestContext
+) -> tuple[Offsets, Collection[TopicPartition]]:
+    """Returns the group's offsets, and the partitions where they are not what the client wants to know."""
+    groups = context.node.groups
+    return groups.fetch_offsets(group_id), groups.unstable_offsets(group_id) if request.require_stable else ()
+
+
+async def _select(
+    offsets: Offsets, unstable: Collection[TopicPartition], asked: Asked, turn: Turn
+) -> dict[str, dict[int, Found]]:
+    """Returns the offsets by topic and partition: those asked for, committed or not, or all committed ones."""
+    found: dict[str, dict[int, Found]] = {}
     if asked is None:
         async for tp, committed in turn.through(list(offsets.items())):
-            found.setdefault(tp.topic, {})[tp.partition] = committed
+            found.setdefault(tp.topic, {})[tp.partition] = UNSTABLE if tp in unstable else Found(committed)
         return found
     async for topic in turn.through(asked):
         partitions = found.setdefault(topic.name, {})
         async for index in turn.through(topic.partition_indexes):
-            partitions[index] = offsets.get(_tp(topic.name, index), NONE_COMMITTED)
+            tp = _tp(topic.name, index)
+            if tp in unstable:
+                partitions[index] = UNSTABLE
+            else:
+                partitions[index] = Found(offsets[tp]) if tp in offsets else NOT_COMMITTED
     return found
 
 

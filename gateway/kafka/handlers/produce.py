@@ -1,14 +1,16 @@
-"""Produce: one batch per partition, checked, appended, and acknowledged as the producer asked.
+"""Produce: one batch per partition is checked, appended, and acknowledged as the producer asked.
 
-Everything up to the append happens before this returns, in the order requests came in: the records are views into
-the receive buffer, and a pipelining producer relies on the order. Only the acknowledgement may come later: the answer
-waits until every batch is as safe as `acks` asks (all: committed; 1: on this broker as the topic's `flush` says), or
-says which were not in time.
+Everything up to the append happens before this returns, in the order of requests: the records are views into the
+receive buffer, and a pipelining producer relies on the order. Only the acknowledgement may come later: the answer waits
+until every batch is as safe as `acks` asks (all: committed; 1: on this broker as the topic's `flush` says), or says
+which batches were not in time.
 
-Checking a batch that is large once decompressed would hold up everybody else, and so would compressing it anew. Such a
-one is copied, checked and compressed in a thread, and the connection's next request waits for the whole answer, so that
-the order stays. What is not compressed, and stays so, is checked in less time than a copy takes. And where a request
-holds so many batches that they take long together, the rest of them is copied and appended in slices (`gateway.lane`).
+To check a batch that is large when decompressed, or to compress it again, would hold up all other clients. Such a batch
+is copied, then checked and compressed in a thread, and the connection's next request waits for the whole answer, so
+that the order stays. A batch that is not compressed, and stays so, is checked in less time than a copy takes. If a
+request has so many batches that together they take long, the rest of them is copied and appended in slices
+(`gateway.lane`). The first batch of a transaction on a partition is copied too: it waits until the transaction's
+coordinator admits it (`gateway.kafka.handlers.produced_transactions`). The others of the transaction go the usual way.
 """
 
 import asyncio
@@ -22,13 +24,14 @@ import structlog
 from gateway.kafka.errors import (
     InvalidRequiredAcks,
     NoMemory,
-    TransactionsNotServed,
+    NotAuthorized,
     UnsupportedCompression,
     error_code,
     error_message,
 )
 from gateway.kafka.handler import CloseConnection, Handler, RequestContext
 from gateway.kafka.handlers.leadership import current_leader
+from gateway.kafka.handlers.produced_transactions import Transactions
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -42,6 +45,7 @@ from gateway.kafka.protocol.messages.produce import (
 )
 from gateway.kafka.refusals import Refusals
 from gateway.off_loop import in_thread
+from hot_tier.cluster.acls import Operation, ResourceType
 from hot_tier.errors import (
     BatchTooLarge,
     CorruptBatch,
@@ -54,6 +58,7 @@ from hot_tier.errors import (
 )
 from hot_tier.ids import PartitionId, TopicPartition
 from hot_tier.log.config import TopicConfig
+from hot_tier.log.transactions import Verification
 from hot_tier.record.batch import BatchHeader, read_header
 from hot_tier.record.compression import Codec
 from hot_tier.record.recompression import recompressed
@@ -65,20 +70,21 @@ NO_OFFSET: Final = -1
 ZSTD_SINCE: Final = 7
 MAX_BATCHES: Final = 10_000
 ON_LOOP_S: Final = 0.02
-"""What the batches of one request may take in one step. Some hundreds do."""
+"""How long the batches of one request may take in one step. Some hundred batches fit."""
 
 _log = structlog.get_logger()
 
 Commit = tuple[PartitionProduceResponse, asyncio.Future[None], TopicPartition, BatchHeader]
-"""An answer, what it waits for, and the batch."""
-Large = tuple[str, PartitionProduceData, list[PartitionProduceResponse], int, bool]
-"""A topic, a batch of it that is still to be checked, where its answer goes, and whether it only came late."""
+"""An answer, the future it waits for, the partition, and the batch."""
+Later = tuple[str, PartitionProduceData, list[PartitionProduceResponse], int, bool]
+"""A topic, a batch that is not appended yet, the list and index for its answer, and whether it is to be checked in a
+thread."""
 
 
 class RecordErrors:
-    """The bad records that one response names. Clients tell them from the good ones that were sent beside them.
+    """The bad records that one response names, so that clients can tell them from the good ones in the same batch.
 
-    No more than `MAX_NAMED_RECORDS` over all batches: a few bytes hold thousands of such records once decompressed.
+    There are at most `MAX_NAMED_RECORDS` over all batches: a few bytes may decompress to thousands of such records.
     """
 
     def __init__(self) -> None:
@@ -91,7 +97,11 @@ class RecordErrors:
 
 
 class _TakesLong(Exception):
-    """A batch is not checked on the loop."""
+    """The batch cannot be checked on the loop."""
+
+
+class _NotNow(Exception):
+    """The batch is not checked in this step, or waits to be admitted to its transaction."""
 
 
 def handle(
@@ -107,23 +117,27 @@ def handle(
     ends_s = perf_counter() + ON_LOOP_S
     nbytes = 0
     commits: list[Commit] = []
-    large: list[Large] = []
+    later: list[Later] = []
+    transactions: Transactions | None = None
     named = RecordErrors()
     responses: list[TopicProduceResponse] = []
     for topic in request.topic_data:
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             try:
-                late = perf_counter() > ends_s
-                if late:
-                    raise _TakesLong
+                if perf_counter() > ends_s:
+                    raise _NotNow
                 partition, records = _writable(topic.name, data, context)
                 header = _check(partition, records, now_ms, context)
+                if header.is_transactional:
+                    transactions = transactions or Transactions(request.transactional_id, context)
+                    if transactions.must_wait(partition, header):
+                        raise _NotNow
                 answer = _append(partition, records, header, acks, now_ms, commits, context)
-            except _TakesLong:
+            except (_TakesLong, _NotNow) as why:
                 if data.records is not None:
                     data.records = memoryview(bytearray(data.records))
-                large.append((topic.name, data, answers, len(answers), late))
+                later.append((topic.name, data, answers, len(answers), isinstance(why, _TakesLong)))
                 answer = PartitionProduceResponse(index=data.index)
             except Exception as error:
                 answer = _refused(topic.name, data, error, acks, named, context)
@@ -132,8 +146,9 @@ def handle(
         responses.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
     throttle_ms = node.quotas.charge(context.client_id, "produce", nbytes, now_ms, context.principal.name)
     response = ProduceResponse(responses, throttle_ms)
-    if large:
-        return _after_large(large, response, commits, request, now_ms, named, context)
+    if later:
+        transactions = transactions or Transactions(request.transactional_id, context)
+        return _after_later(later, response, commits, request, transactions, now_ms, named, context)
     return _answer(response, commits, request, context)
 
 
@@ -152,38 +167,52 @@ def _refuse_all(request: ProduceRequest, error: TierlogError, context: RequestCo
     )
 
 
-async def _after_large(
-    large: list[Large],
+async def _after_later(
+    later: list[Later],
     response: ProduceResponse,
     commits: list[Commit],
     request: ProduceRequest,
+    transactions: Transactions,
     now_ms: int,
     named: RecordErrors,
     context: RequestContext,
 ) -> ProduceResponse | None:
     buffers = context.buffers
-    size = sum(len(data.records or b"") for _, data, _, _, _ in large)
+    size = sum(len(data.records or b"") for _, data, _, _, _ in later)
     buffers.receiving.hold(context.host, size)
     try:
-        async for topic, data, answers, position, late in context.turn().through(large):
+        await transactions.admit()
+        async for topic, data, answers, position, is_large in context.turn().through(later):
             try:
-                partition, records = _writable(topic, data, context)
-                batch: memoryview | bytearray = records
-                try:
-                    if not late:
-                        raise _TakesLong
-                    header = _check(partition, records, now_ms, context)
-                except _TakesLong:
-                    limits, config = context.node.batch_limits(partition), partition.config
-                    batch, header = await in_thread(_prepare, records, limits, now_ms, config)
-                    partition, _ = _writable(topic, data, context)  # another broker may lead it by now
-                answers[position] = _append(partition, batch, header, request.acks, now_ms, commits, context)
+                partition, batch, header = await _checked(topic, data, is_large, now_ms, context)
+                verification = None
+                if header.is_transactional:
+                    verification = await transactions.verification(partition, header)
+                    partition, _ = _writable(topic, data, context)
+                answers[position] = _append(
+                    partition, batch, header, request.acks, now_ms, commits, context, verification
+                )
             except Exception as error:
                 answers[position] = _refused(topic, data, error, request.acks, named, context)
     finally:
         buffers.receiving.give_back(context.host, size)
     answer = _answer(response, commits, request, context)
     return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+async def _checked(
+    topic: str, data: PartitionProduceData, is_large: bool, now_ms: int, context: RequestContext
+) -> tuple[LedPartition, memoryview | bytearray, BatchHeader]:
+    partition, records = _writable(topic, data, context)
+    try:
+        if is_large:
+            raise _TakesLong
+        return partition, records, _check(partition, records, now_ms, context)
+    except _TakesLong:
+        limits, config = context.node.batch_limits(partition), partition.config
+        batch, header = await in_thread(_prepare, records, limits, now_ms, config)
+        partition, _ = _writable(topic, data, context)  # another broker may lead it now
+        return partition, batch, header
 
 
 def _prepare(
@@ -205,11 +234,13 @@ def _answer(
 
 
 def _writable(topic: str, data: PartitionProduceData, context: RequestContext) -> tuple[LedPartition, memoryview]:
+    if context.guarded and not context.may(Operation.WRITE, ResourceType.TOPIC, topic):
+        raise NotAuthorized(Operation.WRITE, ResourceType.TOPIC)
     partition = context.node.partitions.get(topic, data.index)
     if partition.topic.internal:
         raise InvalidTopicName(f"{topic} belongs to the service", hint="produce to a topic of your own")
     if not isinstance(data.records, memoryview):
-        raise InvalidRecord("no records", where=str(partition.tp))
+        raise InvalidRecord("the request has no records", where=str(partition.tp))
     return partition, data.records
 
 
@@ -221,9 +252,9 @@ def _check(partition: LedPartition, records: memoryview, now_ms: int, context: R
         pass
     limits = node.batch_limits(partition)
     if len(records) > limits.max_bytes:
-        return validate_produced(records, limits, now_ms)  # which refuses it for its size
+        return validate_produced(records, limits, now_ms)  # refuses it for its size
     if not context.buffers.receiving.has_room(context.host, len(records)):
-        raise NoMemory("no memory to check a large batch in", where=str(partition.tp), hint="try again")
+        raise NoMemory("there is no memory to check a large batch now", where=str(partition.tp), hint="try again")
     raise _TakesLong
 
 
@@ -235,13 +266,12 @@ def _append(
     now_ms: int,
     commits: list[Commit],
     context: RequestContext,
+    verification: Verification | None = None,
 ) -> PartitionProduceResponse:
-    if header.is_transactional:
-        raise TransactionsNotServed(str(partition.tp))
     if header.codec == Codec.ZSTD and context.api_version < ZSTD_SINCE:
-        raise UnsupportedCompression(f"zstd in version {context.api_version} of Produce", where=str(partition.tp))
+        raise UnsupportedCompression(f"Produce version {context.api_version} has no zstd", where=str(partition.tp))
     context.refusals.check(partition.tp, header)
-    appended = partition.append(records, header, now_ms, acks)
+    appended = partition.append(records, header, now_ms, acks, verification)
     answer = PartitionProduceResponse(
         partition.tp.partition,
         NO_ERROR,
@@ -296,7 +326,7 @@ def _endpoints(response: ProduceResponse, context: RequestContext) -> list[NodeE
 
 
 class CommitWait:
-    """A response that is ready but for some commits; answers when all are decided or the time is over."""
+    """A response that waits only for commits. It answers when all are decided or the time is over."""
 
     __slots__ = ("_open", "_refusals", "_response", "_timer", "future")
 
@@ -322,10 +352,10 @@ class CommitWait:
             self._finish()
 
     def _expire(self) -> None:
-        """The batches are in the log and may be committed yet; the producer will ask again, or not."""
+        """Answers with a timeout. The batches are in the log and may still be committed; the producer may retry."""
         for commit in self._open.values():
             self._fail(commit, TimeoutError())
-            commit[0].error_message = "written, and not as safe as acks asks within the request's timeout"
+            commit[0].error_message = "written, but not as safe as acks asks within the request's timeout"
             commit[1].cancel()
         self._open.clear()
         self._finish()
@@ -341,5 +371,5 @@ class CommitWait:
             self.future.set_result(self._response)
 
 
-HANDLERS = {ApiKey.PRODUCE: Handler(0, 11, handle)}
-"""Versions below 3 are named because Debian's librdkafka compresses only if they are; they are not served."""
+HANDLERS = {ApiKey.PRODUCE: Handler(0, 12, handle)}
+"""Versions below 3 are listed, because otherwise Debian's librdkafka does not compress. They are not served."""

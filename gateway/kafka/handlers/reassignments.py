@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments and ListPartitionReassignments: replicas to other brokers, and what is on its way.
+"""AlterPartitionReassignments and ListPartitionReassignments: moves replicas to other brokers, and lists open moves.
 
-The rules are `hot_tier.cluster.moves`'; an answer says that a reassignment has begun, not that it is done.
+The rules are in `hot_tier.cluster.moves`. An answer says that a reassignment has begun, not that it is done.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ async def alter(
             tp = TopicPartition(topic.name, PartitionId(asked.partition_index))
             if not request.allow_replication_factor_change and _changes_factor(node, tp, asked.replicas):
                 outcome[tp] = InvalidReplication(
-                    f"{len(asked.replicas or ())} replicas would be another replication factor",
+                    f"{len(asked.replicas or ())} replicas would change the replication factor",
                     where=str(tp),
                     hint="name as many brokers as there are replicas, or allow the change",
                 )
@@ -72,7 +72,7 @@ def _changes_factor(node: Node, tp: TopicPartition, replicas: Sequence[int] | No
     try:
         state = node.image.partition_state(tp)
     except (UnknownTopic, UnknownPartition):
-        return False  # refused for that further on
+        return False  # the unknown partition is refused later
     return replicas is not None and len(replicas) != len(reassignment_target(state))
 
 

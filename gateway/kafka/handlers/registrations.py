@@ -1,6 +1,6 @@
-"""UnregisterBroker, and DescribeQuorum, which is refused: brokers do not vote here.
+"""UnregisterBroker, and DescribeQuorum, which is refused because brokers do not vote here.
 
-A broker is registered while it runs (`hot_tier.cluster.membership`); one that has stopped is not any more.
+A broker is registered while it runs (`hot_tier.cluster.membership`). When it stops, its registration ends.
 """
 
 from collections.abc import Mapping

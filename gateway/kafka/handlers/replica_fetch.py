@@ -1,18 +1,18 @@
-"""Fetch as followers do it: up to the log end, in a session that costs what has changed, not what is followed.
+"""Fetch for followers: up to the log end, in a session whose cost grows with the changes, not with the partitions.
 
-A follower names a partition when it has a position to tell: everything below that offset is durable there. From then on
+A follower names a partition to report a position: everything below that offset is durable on the follower. From then on
 the session watches the partition and answers with records as soon as there are some. An answer with records, with an
-error or with a diverging epoch uses the position up; the partition is silent until the follower names it again. An
-answer without any of these tells a moved high watermark, and the position stays.
+error or with a diverging epoch uses up the position: the partition is left out until the follower names it again. An
+answer without any of these reports a new high watermark, and the position stays.
 
-Two requests of a session may be under way: one that waits is answered as it stands when the next one comes, so that a
-follower can tell a new position, or follow another partition, without waiting for news about the others.
+A session may have two open requests: when the next one comes, a request that waits is answered at once. So a follower
+can report a new position, or follow another partition, without waiting for news about the others.
 
-Owns: what each session knows of its follower, and which of its partitions have something to tell. Leaves to
-`hot_tier.replication.led_partition` what a position means, and to `hot_tier.log` the bytes.
+A session knows its follower's positions, and which partitions have news. `hot_tier.replication.led_partition` decides
+what a position means, and `hot_tier.log` has the bytes.
 
 - A position counts only if it comes from the registered incarnation of the follower's broker, in the current leader
-  epoch, and after the follower's last epoch was found to end where it stands.
+  epoch, and after a check that the follower's last epoch ends at its position.
 """
 
 import asyncio
@@ -32,11 +32,13 @@ from gateway.kafka.protocol.messages.fetch import (
     PartitionData,
     SnapshotId,
 )
+from hot_tier.clock import steady_ms
+from hot_tier.cluster.acls import Operation, ResourceType
 from hot_tier.cluster.model import BrokerInfo
-from hot_tier.errors import InvalidRequest, NotLeader, OffsetArchived, OffsetOutOfRange, TierlogError
+from hot_tier.errors import InvalidRequest, NotLeader, TierlogError
 from hot_tier.ids import NodeId, Offset
 from hot_tier.log.reading import FileSlice
-from hot_tier.replication.led_partition import LedPartition, steady_ms
+from hot_tier.replication.led_partition import LedPartition
 
 if TYPE_CHECKING:
     from gateway.node import Node
@@ -45,15 +47,16 @@ FIRST_EPOCH: Final = 0
 LAST_EPOCH: Final = 2**31 - 1
 NO_OFFSET: Final = -1
 WATERMARK_NEWS_S: Final = 0.02
-"""How long a moved high watermark waits for records to go with it: told at once, every commit would cost a fetch."""
+"""How long a new high watermark waits for records to go with it. Otherwise every commit would cost a fetch."""
 TOUCH_MS: Final = 250
-"""How often positions that did not change count as told again."""
+"""How often unchanged positions count as reported again."""
 
 
 def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
     asker = request.replica_state
     assert asker is not None
-    if not context.listener.takes_peers:
+    may = context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    if not may or not context.listener.is_peer(context.principal):
         return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     node = context.node
     broker = node.image.broker(NodeId(asker.replica_id))
@@ -77,7 +80,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
 
 
 class Followed:
-    """One partition in a session: where the follower stands, and what it was last told."""
+    """One partition in a session: the follower's position, and what it was last told."""
 
     __slots__ = ("answer", "index", "leader_epoch", "max_bytes", "offset", "partition", "session", "told", "topic_id")
 
@@ -87,24 +90,20 @@ class Followed:
         self.index = index
         self.partition: LedPartition | None = None
         self.offset: Offset | None = None
-        """None while the follower has no position: what it was sent last is not durable there yet."""
+        """None while the follower has no position: the last records it got are not durable there yet."""
         self.leader_epoch = -1
         self.max_bytes = 0
         self.told = (NO_OFFSET, NO_OFFSET)
         """The high watermark and the log start in the last answer."""
         self.answer: PartitionData | None = None
-        """What is to be said instead of records."""
+        """What to send instead of records."""
 
     def changed(self) -> None:
-        """The partition has grown, has committed or deleted more, or is no longer led as it was."""
+        """Called when the partition has grown, has committed or deleted more, or its leadership has changed."""
         partition, offset = self.partition, self.offset
         if offset is None or partition is None:
             return
-        if (
-            partition.log_end_offset > offset
-            or partition.leader_epoch != self.leader_epoch
-            or partition.failure is not None
-        ):
+        if partition.log_end_offset > offset or partition.leader_epoch != self.leader_epoch or not partition.is_open:
             self.session.is_ready(self)
         elif (partition.high_watermark, partition.log_start_offset) != self.told:
             self.session.has_committed(self)
@@ -147,9 +146,9 @@ class ReplicaSession:
         self._loop = asyncio.get_running_loop()
         self._followed: dict[tuple[UUID, int], Followed] = {}
         self._ready: dict[Followed, None] = {}
-        """May have records to send, or something to say instead."""
+        """Partitions that may have records to send, or an answer instead."""
         self._committed: dict[Followed, None] = {}
-        """Have committed or deleted more than the follower knows of."""
+        """Partitions that have committed or deleted more than the follower knows."""
         self._poll: Overtakable | None = None
         self._poll_timer: asyncio.TimerHandle | None = None
         self._news_timer: asyncio.TimerHandle | None = None
@@ -182,19 +181,19 @@ class ReplicaSession:
         return self._poll
 
     def end(self) -> None:
-        """Another session takes its place, or its broker is gone."""
+        """Ends the session: another one replaces it, or its broker is gone."""
         for followed in self._followed.values():
             followed.watch(None)
         self._followed.clear()
         if self._poll is not None:
             self._finish(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
 
-    # What partitions tell
+    # News from partitions
 
     def is_ready(self, followed: Followed) -> None:
         self._ready[followed] = None
         if self._poll is not None and not self._scheduled:
-            # In the middle of an append: looked at soon, with whatever else is appended in this step of the loop.
+            # This call comes during an append. The look comes soon after, when this step of the loop has appended all.
             self._scheduled = True
             self._loop.call_soon(self._look)
 
@@ -207,7 +206,7 @@ class ReplicaSession:
         if self._news_timer is None:
             self._news_timer = self._loop.call_later(WATERMARK_NEWS_S, self._look, True)
 
-    # What the follower tells
+    # News from the follower
 
     def _place(self, topic_id: UUID, asked: FetchPartition, now_ms: int) -> None:
         key = (topic_id, asked.partition)
@@ -218,7 +217,7 @@ class ReplicaSession:
         try:
             partition = self._partition(topic_id, asked.partition)
             if asked.current_leader_epoch < 0:
-                raise InvalidRequest("a follower says in which leader epoch it follows", where=str(partition.tp))
+                raise InvalidRequest("a follower must name its leader epoch", where=str(partition.tp))
             partition.check_leader_epoch(asked.current_leader_epoch)
             followed.watch(partition)
             followed.leader_epoch = asked.current_leader_epoch
@@ -228,7 +227,7 @@ class ReplicaSession:
                 followed.answer = _state(partition, asked.partition)
                 followed.answer.diverging_epoch = EpochEndOffset(*diverging)
             else:
-                _check_offset(partition, asked.fetch_offset)
+                partition.check_follower_offset(asked.fetch_offset)
                 followed.offset = Offset(asked.fetch_offset)
                 partition.replica_fetched(self._replica, self.replica_epoch, followed.offset, now_ms)
                 followed.changed()
@@ -252,7 +251,7 @@ class ReplicaSession:
             self._committed.pop(followed, None)
 
     def _touch(self, now_ms: int) -> None:
-        """A follower that stands at the log end says nothing about it, and is still there."""
+        """Repeats unchanged positions: a follower at the log end reports nothing, but it is still there."""
         if now_ms - self._touched_ms < TOUCH_MS:
             return
         self._touched_ms = now_ms
@@ -261,12 +260,12 @@ class ReplicaSession:
             if (
                 followed.offset is not None
                 and partition is not None
-                and partition.failure is None
+                and partition.is_open
                 and partition.leader_epoch == followed.leader_epoch
             ):
                 partition.replica_fetched(self._replica, self.replica_epoch, followed.offset, now_ms)
 
-    # What the follower is told
+    # Answers to the follower
 
     def _look(self, now: bool = False) -> None:
         self._scheduled = False
@@ -287,7 +286,7 @@ class ReplicaSession:
             poll.set_result(response)
 
     def _poll_over(self, poll: "asyncio.Future[FetchResponse]") -> None:
-        """Also when the follower went away and nobody takes the answer."""
+        """Called when the poll is done, also if the follower disconnected and nobody takes the answer."""
         if poll is self._poll:
             self._poll = None
             self._stop_timers()
@@ -310,7 +309,7 @@ class ReplicaSession:
             except Exception as error:
                 answer, found = self._error(followed, error), None
             if answer is None:
-                # It keeps its place, so that a batch larger than the limits comes first, and whole, before long.
+                # The partition keeps its place. So a batch larger than the limits soon comes first, and is sent whole.
                 continue
             del self._ready[followed]
             self._committed.pop(followed, None)
@@ -332,20 +331,22 @@ class ReplicaSession:
         return self._when_read(response, away) if away else response
 
     def _next(self, followed: Followed, max_bytes: int, min_one: bool) -> tuple[PartitionData | None, FileSlice | None]:
-        """What the partition has to say, and where its records are if they are not in memory; no answer where the
-        first batch does not fit any more."""
+        """Returns the partition's answer, and where its records are if they are not in memory. The answer is None if
+        the first batch does not fit any more."""
         if followed.answer is not None:
             answer, followed.answer = followed.answer, None
             return answer, None
         partition, offset = followed.partition, followed.offset
         assert partition is not None and offset is not None
         if self._node.partitions.find(*partition.tp) is not partition:
-            raise NotLeader("leading it has ended or begun anew", where=str(partition.tp), hint="try again")
+            raise NotLeader(
+                "this broker's leadership has ended or begun again", where=str(partition.tp), hint="try again"
+            )
         partition.check_leader_epoch(followed.leader_epoch)
         answer = _state(partition, followed.index)
         if offset >= partition.log_end_offset:
             return answer, None
-        _check_offset(partition, offset)
+        partition.check_follower_offset(offset)
         found = partition.locate(offset, max_bytes, partition.log_end_offset, min_one=min_one)
         if found is None:
             return None, None
@@ -359,7 +360,7 @@ class ReplicaSession:
     async def _when_read(
         self, response: FetchResponse, away: list[tuple[Followed, PartitionData, FileSlice]]
     ) -> FetchResponse:
-        """A follower that is far behind reads from the disk, in threads, side by side."""
+        """Reads from the disk in threads, in parallel: the follower is far behind."""
         reads = await asyncio.gather(
             *(followed.partition.read(found) for followed, _, found in away if followed.partition is not None),
             return_exceptions=True,
@@ -385,20 +386,9 @@ class ReplicaSession:
         return answer
 
 
-def _check_offset(partition: LedPartition, offset: int) -> None:
-    start, local_start = partition.log_start_offset, partition.local_log_start_offset
-    if start <= offset < local_start and partition.config.remote_storage_enable:
-        raise OffsetArchived(
-            f"offset {offset} is in the bucket, the local log starts at {local_start}",
-            where=str(partition.tp),
-        )
-    if not local_start <= offset <= partition.log_end_offset:
-        raise OffsetOutOfRange(f"offset {offset} is not there", where=str(partition.tp))
-
-
 def _tell_gaps(answer: PartitionData, partition: LedPartition, found: FileSlice) -> None:
-    """Where offsets may be missing. Everywhere else a follower takes a gap for damage. What was compacted is in the
-    place of Kafka's snapshot, which stands for records too."""
+    """Tells the follower where offsets may be missing; elsewhere it takes a gap for damage. The end of the compacted
+    part is sent in the field of Kafka's snapshot, which also stands for missing records."""
     end = partition.gaps_below(found)
     if end:
         answer.snapshot_id = SnapshotId(end)

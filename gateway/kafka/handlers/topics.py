@@ -1,7 +1,7 @@
 """CreateTopics, DeleteTopics, CreatePartitions: each topic of a request on its own, with its own error.
 
-The rules are `hot_tier.cluster.admin`'s; here is what only the protocol knows: names given twice, topics named by
-id, settings echoed in the answer.
+The rules are in `hot_tier.cluster.admin`. This module handles what only the protocol knows: names given twice, topics
+named by id, settings repeated in the answer.
 """
 
 from collections import Counter
@@ -38,9 +38,9 @@ from hot_tier.cluster.model import Topic
 from hot_tier.errors import InvalidConfig, InvalidRequest, PolicyViolation, TierlogError
 
 MAX_PARTITIONS: Final = 10_000
-"""Of all topics that one request makes."""
+"""Limit for all topics of one request together."""
 AT_ONCE: Final = 32
-"""Topics made side by side, which share the store's commits."""
+"""Topics that are made together and share the store's commits."""
 
 T = TypeVar("T")
 
@@ -73,13 +73,13 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
 
 
 def _check_total(wanted: Iterable[NewTopic], node: Node) -> None:
-    """As Kafka's own limit. Those of a topic that has too many by itself are not made, and do not count."""
+    """Applies Kafka's limit. Topics that are too large by themselves are not made and do not count."""
     settings = node.admin.settings
     counts = (settings.num_partitions if new.partitions == DEFAULT else new.partitions for new in wanted)
     total = sum(count for count in counts if 0 < count <= settings.max_partitions_per_topic)
     if total > MAX_PARTITIONS:
         raise PolicyViolation(
-            f"{total} partitions in one request", hint=f"at most {MAX_PARTITIONS} are made at once: send several"
+            f"the request makes {total} partitions", hint=f"one request makes at most {MAX_PARTITIONS}: send several"
         )
 
 
@@ -87,7 +87,7 @@ def _new_topic(asked: CreatableTopic) -> NewTopic:
     config: dict[str, str] = {}
     for entry in asked.configs:
         if entry.value is None:
-            raise InvalidConfig("a setting without a value", where=entry.name)
+            raise InvalidConfig("the setting has no value", where=entry.name)
         config[entry.name] = entry.value
     assignment = {each.partition_index: each.broker_ids for each in asked.assignments}
     if len(assignment) != len(asked.assignments):
@@ -98,7 +98,7 @@ def _new_topic(asked: CreatableTopic) -> NewTopic:
 def _created(
     topic: Topic, node: Node, validate_only: bool, shown: dict[Hashable, list[CreatableTopicConfigs]]
 ) -> CreatableTopicResult:
-    """Topics of equal settings share what is `shown` of them."""
+    """Returns the result. Topics with equal settings share their entry in `shown`."""
     key = frozenset(topic.config.items())
     if key not in shown:
         shown[key] = [
@@ -148,7 +148,7 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
     repeated = _repeated(topic.name for topic in request.topics)
 
     async def grow(topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
-        # A null assignment leaves the choice to us; clients send an empty one to say the same.
+        # With a null assignment we choose the brokers. Clients also send an empty one, with the same meaning.
         assignment = [each.broker_ids for each in topic.assignments] if topic.assignments else None
         try:
             if topic.name in repeated:

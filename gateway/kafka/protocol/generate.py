@@ -1,8 +1,8 @@
 """Writes `messages/*.py` from the schemas of the `kio` package: `python -m gateway.kafka.protocol.generate`.
 
-Only names, types, versions and defaults are taken over. kio has one class per message version; here its
-versions are folded into one. kio itself is a development dependency: importing all its versions takes over a
-second, and its reader must not face the network (it allocates whatever a length field says).
+Only names, types, versions and defaults are used. kio has one class per message version; here one class stands for all
+versions. kio itself is only a development dependency: to import all its versions takes over a second, and its reader
+must not read from the network (it allocates whatever a length field says).
 """
 
 import datetime
@@ -36,14 +36,14 @@ LINE_BYTES = 120
 
 
 def field_name(kio_name: str, kafka_type: str | None) -> str:
-    """kio takes the unit off a time's name because it makes it a timedelta; here it is a number again."""
+    """Returns the field's name with its unit. kio drops the unit, because its times are timedeltas, not numbers."""
     if kafka_type in ("timedelta_i32", "timedelta_i64", "datetime_i64"):
         return f"{kio_name}_ms"
     return kio_name
 
 
 class Struct:
-    """One struct of a message with what was seen of it in each version, in wire order."""
+    """One struct of a message, with its fields in each version, in wire order."""
 
     def __init__(self, name: str) -> None:
         self.name = name

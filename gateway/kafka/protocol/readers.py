@@ -1,16 +1,16 @@
 """Readers of messages, compiled per message version from the descriptions in `schema`.
 
 A reader
-- touches only the frame it was given, and fails only with `DecodeError`;
-- checks a length against the bytes that are left before it makes anything of that length, and counts array
-  elements and tagged fields over the whole message: those of a hostile 100 MiB frame would need gigabytes, or a
-  minute. Numbers count half;
-- takes no name longer than Kafka's own servers do;
+- touches only its frame, and fails only with `DecodeError`;
+- checks a length against the remaining bytes before it allocates anything of that length;
+- counts array elements and tagged fields over the whole message, numbers as half: those of a hostile 100 MiB frame
+  would need gigabytes, or a minute;
+- accepts no name longer than Kafka's own servers accept;
 - recurses no deeper than the schema;
-- skips unknown tagged fields and ignores bytes behind the message.
+- skips unknown tagged fields and ignores bytes after the message.
 
-Each message has two readers. `reader` reads at once, and only so many elements. `sliced_reader` is a generator that
-stops every so many elements, so that its caller can let others go on; it returns the message in the end.
+Each message has two readers. `reader` reads at once, and only a limited number of elements. `sliced_reader` is a
+generator that stops every `SLICE_ELEMENTS`, so that its caller can let others run; it returns the message at the end.
 """
 
 from collections.abc import Callable, Generator
@@ -24,7 +24,7 @@ from gateway.kafka.protocol.schema import Wire, message_info, wire_fields
 from gateway.kafka.protocol.source import FORMATS, SIZES, Source
 
 MAX_ELEMENTS: Final = 1 << 18
-"""Of an answer that we read ourselves."""
+"""Of an answer that this broker reads."""
 MAX_REQUEST_ELEMENTS: Final = 1 << 15
 """A fetch of thirty thousand partitions of some hundred topics fits."""
 QUICK_ELEMENTS: Final = 1000
@@ -41,14 +41,14 @@ _MAX_CACHED_UUIDS: Final = 10_000
 
 
 def reader(cls: type[Any], version: int, most: int = MAX_ELEMENTS) -> ReadFunction:
-    """Reads one message from the start of a frame's body. Fails only with `DecodeError`; with `TooManyElements` when
-    there are more than `most`."""
+    """Returns a function that reads one message from the start of a frame's body. It fails only with `DecodeError`;
+    with more than `most` elements it is `TooManyElements`."""
     made: ReadFunction = _compiled(cls, version, most, False)
     return made
 
 
 def sliced_reader(cls: type[Any], version: int) -> SlicedReadFunction:
-    """The same for a large request, with a stop every `SLICE_ELEMENTS`."""
+    """Returns the same for a large request, as a generator that stops every `SLICE_ELEMENTS`."""
     made: SlicedReadFunction = _compiled(cls, version, MAX_REQUEST_ELEMENTS, True)
     return made
 
@@ -68,7 +68,7 @@ def _compiled(cls: type[Any], version: int, most: int, sliced: bool) -> Any:
         with source.block("except (short, IndexError):"):
             source.emit("fail('the request ends before its fields do')")
         with source.block("except UnicodeDecodeError:"):
-            source.emit("fail('text that is not UTF-8')")
+            source.emit("fail('a text is not UTF-8')")
         found = _readers[(cls, version, most, sliced)] = source.function(f"def read_{cls.__name__}_{version}(b):")
     return found
 
@@ -78,7 +78,7 @@ def fail(what: str) -> Any:
 
 
 def too_many() -> Any:
-    raise TooManyElements("more elements than a request may have")
+    raise TooManyElements("the request has more elements than allowed")
 
 
 def read_uvarint(frame: memoryview, position: int) -> tuple[int, int]:
@@ -96,11 +96,11 @@ def _read_uvarint_rest(frame: memoryview, position: int, first: int) -> tuple[in
         value |= (byte & 0x7F) << shift
         if byte < 128:
             return value, position
-    raise DecodeError("a length of more than five bytes")
+    raise DecodeError("a length takes more than five bytes")
 
 
 def _uuid(raw: bytes) -> UUID:
-    """Topic ids repeat in every fetch, and making a UUID costs a microsecond."""
+    """Returns a cached UUID: topic ids repeat in every fetch, and a new UUID costs a microsecond."""
     found = _uuids.get(raw)
     if found is None:
         if len(_uuids) >= _MAX_CACHED_UUIDS:
@@ -110,7 +110,7 @@ def _uuid(raw: bytes) -> UUID:
 
 
 def _least_struct_bytes(cls: type[Any], version: int, flexible: bool) -> int:
-    """The fewest bytes that a struct can take: bounds how many can be in what is left of a frame."""
+    """Returns the smallest size of a struct. It limits how many structs the rest of a frame can hold."""
     least = 1 if flexible else 0
     for _, place in wire_fields(cls):
         if place.carried_in(version) and place.tag is None:
@@ -129,7 +129,7 @@ def least_field_bytes(place: Wire, version: int, flexible: bool) -> int:
 
 
 class _ReaderSource(Source):
-    """Fixed-size values are collected in `run` and read by one unpack; `after` waits for it."""
+    """Collects fixed-size values in `run`, for one unpack; the lines in `after` follow it."""
 
     def __init__(self, version: int, flexible: bool, sliced: bool) -> None:
         self.sliced = sliced
@@ -159,7 +159,7 @@ class _ReaderSource(Source):
         self.run, self.after = [], []
 
     def length(self, code: str) -> str:
-        """Emits the reading of a length; the name it returns holds it, negative for null."""
+        """Writes the code that reads a length. Returns the name of its variable; the value is negative for null."""
         target = self.fresh("n")
         self.run.append((target, "B" if self.flexible else code))
         self.flush()
@@ -184,7 +184,7 @@ class _ReaderSource(Source):
 
     def read_null(self, target: str, n: str, nullable: bool) -> None:
         with self.block(f"if {n} < 0:"):
-            self.emit(f"{target} = None" if nullable else "fail('null where a value is needed')")
+            self.emit(f"{target} = None" if nullable else "fail('a field is null that must have a value')")
 
     def read_bytes(self, target: str, kind: str, nullable: bool) -> None:
         n = self.length("h" if kind == "string" else "i")
@@ -192,10 +192,10 @@ class _ReaderSource(Source):
         with self.block("else:"):
             self.emit(f"q = p + {n}")
             with self.block("if q > e:"):
-                self.emit("fail('a length beyond the end of the request')")
+                self.emit("fail('a field goes beyond the end of the request')")
             if kind == "string" and self.flexible:
                 with self.block(f"if {n} > {MAX_STRING_BYTES}:"):
-                    self.emit("fail('a name longer than Kafka allows')")
+                    self.emit("fail('a name is longer than Kafka allows')")
             value = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "b[p:q]"}[kind]
             self.emit(f"{target} = {value}; p = q")
 
@@ -209,7 +209,7 @@ class _ReaderSource(Source):
             self.read_struct(target, cls)
 
     def read_struct(self, target: str, cls: type[Any]) -> None:
-        """Its fields in place: a call for each struct would cost more than the reading."""
+        """Reads the fields in place: a call for each struct would cost more than the reading."""
         values = []
         tagged: dict[int, tuple[str, Wire]] = {}
         for f, (_, place) in zip(fields(cls), wire_fields(cls), strict=True):
@@ -240,7 +240,7 @@ class _ReaderSource(Source):
             self.emit(f"left -= {n} >> 1" if numbers else f"left -= {n}")
             least = least_field_bytes(element, self.version, self.flexible)
             with self.block(f"if {n} * {least} > e - p:"):
-                self.emit("fail('an array longer than the request')")
+                self.emit("fail('an array goes beyond the end of the request')")
             with self.block("if left < 0:"):
                 self.emit("too_many()")
             if numbers:
@@ -282,7 +282,7 @@ class _ReaderSource(Source):
                 self.emit(f"{end}, p = uvarint(b, p)")
                 self.emit(f"{end} += p")
                 with self.block(f"if {end} > e:"):
-                    self.emit("fail('a tagged field beyond the end of the request')")
+                    self.emit("fail('a tagged field goes beyond the end of the request')")
                 for number, (target, place) in tagged.items():
                     with self.block(f"if {tag} == {number}:"):
                         # A tagged struct is None when absent, but never null on the wire.
@@ -290,5 +290,5 @@ class _ReaderSource(Source):
                         self.read(target, place, nullable)
                         self.flush()
                         with self.block(f"if p != {end}:"):
-                            self.emit("fail('a tagged field of the wrong length')")
+                            self.emit("fail('a tagged field has the wrong length')")
                 self.emit(f"p = {end}")

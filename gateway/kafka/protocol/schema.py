@@ -1,13 +1,13 @@
 """How a Kafka message is described: plain dataclasses whose fields carry their place on the wire.
 
-One class stands for all versions of a message. A field names the versions that carry it; reading an older
-version leaves the default, writing one leaves the field out. So a handler fills what it knows and never asks
-for the version of the answer. `readers` and `writers` are compiled from these descriptions;
-the classes in `gateway.kafka.protocol.messages` are generated (`generate.py`).
+One class stands for all versions of a message. A field names the versions that carry it: reading another version leaves
+the default, writing one leaves the field out. So a handler fills in what it knows and never asks for the version of the
+answer. `readers` and `writers` are compiled from these descriptions; the classes in `gateway.kafka.protocol.messages`
+are generated (`generate.py`).
 
-- Times are integer milliseconds, error codes integers, a missing topic id is `NO_ID`.
+- Times are integer milliseconds, error codes are integers, and a missing topic id is `NO_ID`.
 - A tagged struct is None when absent.
-- `records` are views into the frame and only valid until the handler returns; `bytes` are copies.
+- `records` are views into the frame and valid only until the handler returns; `bytes` are copies.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A field's place: a primitive's name or a struct, carried and nullable in which versions, its tag."""
+    """A field's place on the wire: its type, the versions that carry it or allow null, and its tag."""
 
     kind: "str | type[Any]"
     array: bool

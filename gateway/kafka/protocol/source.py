@@ -1,7 +1,7 @@
 """What compiled readers and writers share: the source of a function while it is being written.
 
-For each struct and version one Python function is written as source and executed: runs of fixed-size fields become
-one `struct` call, and nothing is looked up by name or version while a message is read or written.
+For each struct and version one Python function is written as source and executed. Runs of fixed-size fields become one
+`struct` call, and nothing is looked up by name or version while a message is read or written.
 """
 
 from struct import Struct
@@ -24,7 +24,7 @@ SIZES: Final = {kind: Struct(">" + code).size for kind, code in FORMATS.items()}
 
 
 class Source:
-    """Lines of a function to be, and the names that they use."""
+    """The lines of a function that is being written, and the names that they use."""
 
     def __init__(self, version: int, flexible: bool, names: dict[str, Any]) -> None:
         self.version = version

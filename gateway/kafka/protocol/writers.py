@@ -1,10 +1,10 @@
 """Writers of messages, compiled per message version from the descriptions in `schema`.
 
-A writer appends buffers to a list and never copies `records`. It trusts its caller: a value that does not fit its
-field is a mistake of ours and raises whatever it raises.
+A writer appends buffers to a list and never copies `records`. It trusts its caller: a value that does not fit its field
+is a mistake of ours and raises some exception.
 
-Each message has two writers. `writer` writes at once, and gives up with `TakesLong` when it has seen `QUICK_ELEMENTS`;
-what it wrote so far is then thrown away. `sliced_writer` is a generator that stops every so many elements.
+Each message has two writers. `writer` writes at once, and gives up with `TakesLong` after `QUICK_ELEMENTS`; then what
+it wrote is thrown away. `sliced_writer` is a generator that stops every `SLICE_ELEMENTS`.
 """
 
 from collections.abc import Callable, Generator
@@ -16,7 +16,7 @@ from gateway.kafka.protocol.schema import Buffer, Wire, message_info, wire_field
 from gateway.kafka.protocol.source import FORMATS, Source
 
 QUICK_ELEMENTS: Final = 1000
-"""They take 1 to 2 ms. Numbers count an eighth."""
+"""They take 1 to 2 ms. A number counts as an eighth of an element."""
 SLICE_ELEMENTS: Final = 256
 
 WriteFunction = Callable[[Any, Callable[[Buffer], None]], None]
@@ -26,11 +26,11 @@ _writers: dict[tuple[type[Any], int, str], Any] = {}
 
 
 class TakesLong(Exception):
-    """Write it in slices."""
+    """The message must be written in slices."""
 
 
 def writer(cls: type[Any], version: int, *, quick: bool = False) -> WriteFunction:
-    """Writes one message as buffers; `records` as the very buffer it was given. Only a `quick` one gives up."""
+    """Returns a function that writes a message as buffers, without a copy of `records`. Only a `quick` one gives up."""
     made: WriteFunction = _compiled(cls, version, "quick" if quick else "whole")
     return made
 
@@ -75,7 +75,7 @@ def write_uvarint(value: int) -> bytes:
 
 
 class _WriterSource(Source):
-    """Fixed-size values are collected in `run`, byte expressions in `parts`; one append writes both."""
+    """Collects fixed-size values in `run` and byte expressions in `parts`; one append writes both."""
 
     def __init__(self, version: int, flexible: bool, manner: str) -> None:
         names = {"uvarint": write_uvarint, "short": _SHORT_UVARINTS, "TakesLong": TakesLong}
@@ -106,7 +106,7 @@ class _WriterSource(Source):
             self.parts = []
 
     def length(self, n: str, code: str) -> None:
-        """`n` names the length."""
+        """`n` is the name of the variable with the length."""
         if self.flexible:
             self.part(f"(short[{n} + 1] if {n} < 1023 else uvarint({n} + 1))")
         else:

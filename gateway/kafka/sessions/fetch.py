@@ -1,6 +1,6 @@
 """Incremental fetch sessions (KIP-227): a client names its partitions once, then only what changed.
 
-Pure bookkeeping: which partitions a request means, and which of the answers need to be sent. No I/O, time passed in.
+This is pure bookkeeping: which partitions a request means, and which answers must be sent. No I/O and no clock.
 
     request                            meaning
     id 0,  epoch −1                    no session
@@ -8,9 +8,9 @@ Pure bookkeeping: which partitions a request means, and which of the answers nee
     id n,  epoch −1                    all partitions follow; end session n
     id n,  epoch = what is expected    only changes follow
 
-A session is a promise that the other side knows the rest. Whenever that is in doubt the client is told (unknown id,
-wrong epoch) and begins anew with all partitions. At the limit (of sessions, or of their partitions together) a session
-that has been idle is evicted, else the client goes without, which costs it only longer requests.
+In a session both sides remember the rest. Whenever that is in doubt, the client gets an error (unknown id, wrong epoch)
+and begins again with all partitions. At the limit (of sessions, or of all their partitions) an idle session is evicted;
+if there is none, the client gets no session, which only makes its requests longer.
 """
 
 import secrets
@@ -28,16 +28,16 @@ FINAL_EPOCH: Final = -1
 LAST_EPOCH: Final = 2**31 - 1
 EVICTABLE_AFTER_MS: Final = 120_000
 MAX_PARTITIONS: Final = 500_000
-"""Of all sessions together, and of all large fetches that wait."""
+"""Limit for all sessions together, and for all large fetches that wait."""
 IDS_SINCE: Final = 13
-"""From this version on topics are named by id."""
+"""From this version on, topics are named by id."""
 
 TopicKey = str | UUID
 
 
 @dataclass(slots=True)
 class Wanted:
-    """One partition that a fetch is about, and in a session what the client was last told of it."""
+    """One partition of a fetch; in a session also what the client was last told about it."""
 
     topic: TopicKey
     partition: int
@@ -61,7 +61,7 @@ class Session:
     id: int
     epoch: int
     by_id: bool
-    """Topics are named by id."""
+    """Whether topics are named by id."""
     partitions: OrderedDict[tuple[TopicKey, int], Wanted]
     used_ms: int
 
@@ -73,7 +73,7 @@ class Plan:
     full: bool = True
     """Every partition is answered, not only those with news."""
     error: ErrorCode = ErrorCode.NONE
-    """What is wrong with the session; the client begins anew."""
+    """What is wrong with the session; the client begins again."""
 
     @property
     def session_id(self) -> int:
@@ -84,11 +84,11 @@ class FetchSessions:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._partitions = 0
-        """Of all sessions."""
+        """The partitions of all sessions."""
         self.waiting = 0
-        """Partitions of fetches that wait and are too many to look at in one step."""
+        """Partitions of waiting fetches that have too many to look at in one step."""
         self._sessions: OrderedDict[int, Session] = OrderedDict()
-        """The longest unused first."""
+        """Least recently used first."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -164,7 +164,7 @@ class FetchSessions:
 
 
 def news(plan: Plan, wanted: Wanted, answer: PartitionData) -> bool:
-    """Whether this answer must be sent. Remembers what the client knows from now on."""
+    """Returns whether this answer must be sent. Remembers what the client knows from now on."""
     session = plan.session
     if session is None:
         return True
@@ -184,13 +184,13 @@ def news(plan: Plan, wanted: Wanted, answer: PartitionData) -> bool:
         wanted.told_error = answer.error_code
     key = (wanted.topic, wanted.partition)
     if answer.records and key in session.partitions:
-        # Whoever got data goes to the end, so that with a full response the others are next.
+        # A partition that got data moves to the end, so that after a full response the others are next.
         session.partitions.move_to_end(key)
     return changed
 
 
 def _wanted(topics: list[FetchTopic], version: int) -> list[Wanted]:
-    """Each once, as named last."""
+    """Returns each partition once; if it is named twice, the last one counts."""
     by_id = version >= IDS_SINCE
     found: dict[tuple[TopicKey, int], Wanted] = {}
     for topic in topics:

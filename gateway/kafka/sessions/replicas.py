@@ -1,6 +1,6 @@
-"""Which sessions this leader's followers have: one for each link of each follower's broker.
+"""The sessions of this leader's followers: one for each link of each follower's broker.
 
-A session ends when its link begins another, or when its broker is no longer registered.
+A session ends when its link begins another one, or when its broker is no longer registered.
 """
 
 from collections.abc import Callable, Collection

@@ -10,27 +10,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gateway.coordinators.coordinator import GroupCoordinator
 from gateway.coordinators.settings import GroupSettings
-from gateway.fetch.reader import Reader
 from gateway.kafka.replica_client import replica_links
 from gateway.kafka.server import KafkaServer
 from gateway.kafka_settings import KafkaSettings
 from gateway.listener import Listener
 from gateway.node import Node
-from gateway.quotas import Quotas
 from hot_tier.cluster import model
-from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo, PartitionState, Topic
-from hot_tier.cluster.producer_ids import ProducerIds
-from hot_tier.cluster.quotas import QuotaAdmin
-from hot_tier.cluster.restart_isr import disown
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.store import Compare, Delete, Put
 from hot_tier.ids import LeaderEpoch, NodeId, PartitionId, TopicPartition
+from hot_tier.log.config import TopicConfig
 from hot_tier.log.manager import LogManager
 from hot_tier.log.settings import LogSettings
 from hot_tier.record.batch import read_header
@@ -44,6 +38,7 @@ from hot_tier.replication.table import PartitionTable
 from tests.gateway.kafka.node import now_ms
 from tests.gateway.kafka.wire import Wire, free_port
 from tests.support.waiting import until
+from tierlog.assembly import open_image, open_logs, open_node, settle_doubts
 
 REPLICATION = ReplicationSettings(lag_time_max_ms=1_000)
 
@@ -115,17 +110,9 @@ class Members:
         listener = free_port()
         host, port = listener.getsockname()
         directory = str(self.directory / f"node-{node}")
-        image = ClusterImage(self.store)
-        await image.open()
-        stack.push_async_callback(image.close)
-        log_settings = LogSettings(data_dir=directory, flush=self.flush, min_free_bytes=0)
-        logs = LogManager(directory, log_settings, now_ms)
-        await logs.open()
-        stack.push_async_callback(logs.close)
-        doubts = logs.disk.doubts
-        known = doubts.cut | doubts.damaged
-        elsewhere = await disown(self.store, image, node_id, known, doubts.emptied)
-        doubts.settle(known - (elsewhere & doubts.damaged))
+        image = await open_image(stack, self.store)
+        logs = await open_logs(stack, directory, LogSettings(data_dir=directory, min_free_bytes=0), now_ms)
+        await settle_doubts(self.store, image, logs, node_id)
         suspected: list[int] = []
 
         def epoch() -> int:
@@ -137,32 +124,20 @@ class Members:
         )
         stack.push_async_callback(fetchers.close)
         isr = IsrKeeper(self.store, image, self.settings)
-        table = PartitionTable(image, logs, node_id, log_settings.topic_defaults, fetchers=fetchers, isr_due=isr.due)
-        table.open()
-        stack.callback(table.close)
-        admin = TopicAdmin(
-            self.store, image, defaults=log_settings.topic_defaults, settings=ClusterSettings(), clock=now_ms
-        )
-        groups = GroupCoordinator(
-            node_id=node_id, image=image, admin=admin, partitions=table, settings=GroupSettings(), clock=now_ms
-        )
-        groups.start()
-        stack.push_async_callback(groups.stop)
+        topic = TopicConfig(flush=self.flush)
+        table = PartitionTable(image, logs, node_id, topic, fetchers=fetchers, isr_due=isr.due)
         kafka = KafkaSettings(port=port, drain_timeout_ms=200)
-        made = Node(
+        made = open_node(
+            stack,
+            self.store,
+            image,
+            logs,
+            table,
             node_id=node_id,
-            cluster_id="members",
+            topic=topic,
+            cluster=ClusterSettings(),
+            groups=GroupSettings(),
             kafka=kafka,
-            store=self.store,
-            image=image,
-            admin=admin,
-            partitions=table,
-            logs=logs,
-            reader=Reader(),
-            groups=groups,
-            quotas=Quotas(image),
-            quota_admin=QuotaAdmin(self.store, image),
-            producer_ids=ProducerIds(self.store),
             clock=now_ms,
         )
         server = KafkaServer(made, kafka)

@@ -9,28 +9,23 @@ from dataclasses import dataclass, replace
 
 import uvloop
 
-from gateway.coordinators.coordinator import GroupCoordinator
+from gateway.authorizer import AuthorizationSettings
 from gateway.coordinators.settings import GroupSettings
-from gateway.fetch.reader import Reader
 from gateway.kafka.server import KafkaServer
 from gateway.kafka_settings import KafkaSettings
 from gateway.listener import Listener
 from gateway.node import Node
-from gateway.quotas import Quotas
-from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.endpoints import simple_endpoints
-from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import BrokerInfo
-from hot_tier.cluster.producer_ids import ProducerIds
-from hot_tier.cluster.quotas import QuotaAdmin
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.standalone import take_over
 from hot_tier.ids import NodeId
-from hot_tier.log.manager import LogManager
+from hot_tier.log.config import TopicConfig
 from hot_tier.log.settings import LogSettings
 from hot_tier.replication.table import PartitionTable
 from tests.gateway.kafka.wire import Wire, free_port
+from tierlog.assembly import NO_AUTHORIZATION, open_image, open_logs, open_node
 
 NODE_ID = NodeId(0)
 KAFKA = KafkaSettings(port=0)
@@ -64,10 +59,11 @@ async def running_node(
     flush: str = "commit",
     clock=now_ms,
     groups: GroupSettings = GROUPS,
+    authorization: AuthorizationSettings = NO_AUTHORIZATION,
 ):
     listener = free_port()
     host, port = listener.getsockname()
-    log_settings = LogSettings(data_dir=directory, flush=flush, min_free_bytes=0)
+    log_settings = LogSettings(data_dir=directory, min_free_bytes=0)
     cluster = ClusterSettings(num_partitions=1)
     async with AsyncExitStack() as parts:
         os.makedirs(directory, exist_ok=True)
@@ -75,37 +71,22 @@ async def running_node(
         await store.open()
         parts.push_async_callback(store.close)
         await take_over(store, BrokerInfo(NODE_ID, simple_endpoints(host, port)), clock())
-        image = ClusterImage(store)
-        await image.open()
-        parts.push_async_callback(image.close)
-        logs = LogManager(directory, log_settings, clock)
-        await logs.open()
-        parts.push_async_callback(logs.close)
-        defaults = log_settings.topic_defaults
-        partitions = PartitionTable(image, logs, NODE_ID, defaults)
-        partitions.open()
-        parts.callback(partitions.close)
-        admin = TopicAdmin(store, image, defaults=defaults, settings=cluster, clock=clock)
-        coordinator = GroupCoordinator(
-            node_id=NODE_ID, image=image, admin=admin, partitions=partitions, settings=groups, clock=clock
-        )
-        coordinator.start()
-        parts.push_async_callback(coordinator.stop)
-        node = Node(
+        image = await open_image(parts, store)
+        logs = await open_logs(parts, directory, log_settings, clock)
+        topic = TopicConfig(flush=flush)
+        node = open_node(
+            parts,
+            store,
+            image,
+            logs,
+            PartitionTable(image, logs, NODE_ID, topic),
             node_id=NODE_ID,
-            cluster_id=image.cluster_id,
+            topic=topic,
+            cluster=cluster,
+            groups=groups,
             kafka=kafka,
-            store=store,
-            image=image,
-            admin=admin,
-            partitions=partitions,
-            logs=logs,
-            reader=Reader(),
-            groups=coordinator,
-            quotas=Quotas(image),
-            quota_admin=QuotaAdmin(store, image),
-            producer_ids=ProducerIds(store),
             clock=clock,
+            authorization=authorization,
         )
         server = KafkaServer(node, replace(kafka, port=port))
         await server.start([Listener("kafka", listener)])

@@ -91,8 +91,8 @@ def tame(value):
         inner = getattr(value, f.name)
         if f.name in ("log_append_time_ms", "transaction_start_time_ms"):
             setattr(value, f.name, max(-1, inner % 2_000_000_000 // 1000 * 1000))
-        elif f.name == "retention_time_ms" and inner != -1:
-            value.retention_time_ms = inner % 2**40
+        elif f.name in ("retention_time_ms", "session_lifetime_ms") and inner != -1:
+            setattr(value, f.name, inner % 2**40)
         elif f.name.endswith("error_code"):
             setattr(value, f.name, inner % 130)
         elif is_dataclass(inner):

@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import random
+import ssl
 import struct
 import time
 import weakref
@@ -10,8 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from gateway.authorizer import AuthorizationSettings, Authorizer
 from gateway.kafka import slices
 from gateway.kafka.apis import Apis
+from gateway.kafka.connection import Connection
 from gateway.kafka.errors import ErrorCode
 from gateway.kafka.handler import CloseConnection, Handler
 from gateway.kafka.protocol.api_keys import ApiKey
@@ -31,8 +35,11 @@ from gateway.kafka.server import KafkaServer
 from gateway.kafka_settings import KafkaSettings
 from gateway.lane import Lane
 from gateway.listener import Listener
+from gateway.tls import Identity
+from hot_tier.cluster.image import ClusterImage
 from hot_tier.errors import UnknownTopic
 from tests.gateway.kafka.wire import Wire, free_port, request_frame
+from tests.support.certificates import Authority
 from tests.support.waiting import until
 
 SETTINGS = KafkaSettings(port=0)
@@ -41,14 +48,17 @@ SETTINGS = KafkaSettings(port=0)
 class Service:
     """A listener whose handlers the test holds in its hand."""
 
-    def __init__(self, settings=SETTINGS, **functions):
+    def __init__(self, settings=SETTINGS, authority=None, **functions):
         self.seen = []
+        self.authority = authority
         ranges = {"produce": (3, 11), "fetch": (4, 17), "heartbeat": (0, 4), "list_offsets": (1, 9)}
         handlers = {
             ApiKey[name.upper()]: Handler(*ranges[name], self._noting(name, function))
             for name, function in functions.items()
         }
-        self.server = KafkaServer(SimpleNamespace(lane=Lane()), settings, Apis([handlers]))
+        authorizer = Authorizer(ClusterImage(None), AuthorizationSettings())
+        node = SimpleNamespace(lane=Lane(), authorizer=authorizer, audit=None, image=ClusterImage(None), node_id=0)
+        self.server = KafkaServer(node, settings, Apis([handlers]))
 
     def _noting(self, name, function):
         def noted(request, context):
@@ -60,18 +70,54 @@ class Service:
     async def __aenter__(self):
         listener = free_port()
         self.address = listener.getsockname()
-        await self.server.start([Listener("kafka", listener)])
+        tls = None
+        if self.authority is not None:
+            files = self.authority.issue("broker")
+            tls = Identity(*files, self.authority.ca, "tls").serve("none")
+        await self.server.start([Listener("kafka", listener, tls=tls)])
         return self
 
     async def __aexit__(self, *_):
         await self.server.stop()
 
     def connect(self):
-        return Wire(*self.address)
+        return Wire(*self.address, self.authority and ssl.create_default_context(cafile=self.authority.ca))
+
+
+@pytest.fixture(params=["plaintext", "tls"])
+def authority(request, tmp_path):
+    return Authority(tmp_path / "certificates") if request.param == "tls" else None
 
 
 def beat(request, context):
     return HeartbeatResponse()
+
+
+class StillSending:
+    """A transport that holds bytes of the handshake, and says so as soon as it has a limit."""
+
+    def __init__(self, owner):
+        self.owner = owner
+
+    def get_extra_info(self, name):
+        return ("127.0.0.1", 7) if name == "peername" else None
+
+    def set_write_buffer_limits(self, high):
+        if high == 1:
+            self.owner.pause_writing()
+
+    def get_write_buffer_size(self):
+        return 1
+
+
+async def test_a_handshake_may_not_be_all_sent_when_the_connection_begins():
+    async with Service() as service:
+        connection = Connection(service.server, Listener("kafka", None, tls=object()))
+        connection.connection_made(StillSending(connection))
+        assert connection.stuck_since_s is not None and service.server.buffers.unsent_bytes == 1
+        connection.resume_writing()
+        assert connection.stuck_since_s is None and service.server.buffers.unsent_bytes == 0
+        connection.connection_lost(None)
 
 
 async def test_pipelined_answers_keep_their_order_whatever_finishes_first():
@@ -288,13 +334,16 @@ async def test_a_throttled_client_that_has_gone_is_forgotten():
         await until(lambda: gc.collect() is not None and connection() is None, 5)
 
 
+BIG = random.Random(1).randbytes(4 * 1024 * 1024)
+
+
 def big_fetch(request, context):
-    data = PartitionData(records=memoryview(bytes(4 * 1024 * 1024)))
+    data = PartitionData(records=memoryview(BIG))
     return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[data])])
 
 
-async def test_a_client_that_does_not_read_is_not_served_further():
-    async with Service(fetch=big_fetch) as service, service.connect() as wire:
+async def test_a_client_that_does_not_read_is_not_served_further(authority):
+    async with Service(fetch=big_fetch, authority=authority) as service, service.connect() as wire:
         wire.outgoing.transport.pause_reading()
         await wire.send_bytes(request_frame(FetchRequest(), 11) * 50)
         await until(lambda: len(service.seen) >= 1)
@@ -304,13 +353,13 @@ async def test_a_client_that_does_not_read_is_not_served_further():
         assert 0 < service.server.buffers.unsent_bytes < 20 * 1024 * 1024
         wire.outgoing.transport.resume_reading()
         for _ in range(50):
-            assert len(await wire.receive_bytes()) > 4 * 1024 * 1024
+            assert BIG in await wire.receive_bytes()
         assert service.server.buffers.unsent_bytes == 0
 
 
-async def test_a_client_that_never_takes_its_answer_is_closed():
+async def test_a_client_that_never_takes_its_answer_is_closed(authority):
     settings = replace(SETTINGS, io_timeout_ms=500)
-    async with Service(settings, fetch=big_fetch) as service, service.connect() as wire:
+    async with Service(settings, fetch=big_fetch, authority=authority) as service, service.connect() as wire:
         wire.outgoing.transport.pause_reading()
         await wire.send_bytes(request_frame(FetchRequest(), 11) * 5)
         await until(lambda: len(service.server.connections) == 1)

@@ -32,7 +32,7 @@ CODE = 41
 def codes(value):
     for f in fields(value):
         inner = getattr(value, f.name)
-        if f.name == "error_code":
+        if f.name.endswith("error_code"):
             yield inner
         elif is_dataclass(inner):
             yield from codes(inner)

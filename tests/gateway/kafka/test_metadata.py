@@ -141,9 +141,11 @@ async def test_the_versions_that_clients_are_promised(node):
             answer = await wire.ask(ApiVersionsRequest("test", "1"), version)
             assert answer.error_code == 0
             ranges = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
-            promised = {0: (0, 11), 1: (4, 17), 2: (1, 11), 3: (0, 13), 18: (0, 4), 21: (0, 2), 23: (2, 4)}
+            promised = {0: (0, 12), 1: (4, 17), 2: (1, 11), 3: (0, 13), 18: (0, 4), 21: (0, 2), 23: (2, 4)}
             assert promised.items() <= ranges.items()
-            assert answer.finalized_features_epoch == -1
+            levels = {each.name: each.max_version_level for each in answer.finalized_features}
+            assert levels == ({"transaction.version": 2} if version >= 3 else {})
+            assert answer.finalized_features_epoch == (1 if version >= 3 else -1)
 
 
 async def led_elsewhere(node) -> NodeId:

@@ -1,5 +1,6 @@
 """Frames cut out of a stream that arrives in any pieces."""
 
+import random
 import struct
 
 import pytest
@@ -46,7 +47,7 @@ def drain(buffer: ReceiveBuffer) -> list[bytes]:
     pieces=st.lists(st.one_of(st.integers(1, 50), st.integers(1, 2 * SCRATCH_BYTES)), min_size=1, max_size=20),
 )
 def test_frames_come_out_as_they_went_in(sizes, pieces):
-    bodies = [bytes([index % 256]) * size for index, size in enumerate(sizes)]
+    bodies = [random.Random(index).randbytes(size) for index, size in enumerate(sizes)]
     stream = b"".join(map(framed, bodies))
     buffers = Buffers(100 * MIB, 100 * MIB)
     one, other = ReceiveBuffer(MIB, buffers), ReceiveBuffer(MIB, buffers)
@@ -55,7 +56,8 @@ def test_frames_come_out_as_they_went_in(sizes, pieces):
     while at < len(stream):
         at += feed(one, stream[at : at + pieces[turn % len(pieces)]])
         found += drain(one)
-        # Another connection receives in between, into the scratch that both share.
+        # The loop asks for room, and nothing comes; then another connection receives into the scratch that both share.
+        one.room()
         feed(other, noise)
         assert drain(other) == [noise[4:]]
         turn += 1
@@ -149,3 +151,15 @@ def test_a_large_frames_buffer_is_kept_for_the_next_but_not_a_huge_one():
     send(b"x" * MIB)
     buffer.shrink()
     assert buffers.receiving_bytes == 0
+
+
+def test_a_read_takes_all_there_is_behind_the_rest_of_a_frame():
+    buffer = ReceiveBuffer(MIB, Buffers(100 * MIB, 100 * MIB))
+    for sent in (10, 1000, FIRST_BYTES, 60_000):
+        frame = produce_of(70_000, 69_998)
+        feed(buffer, frame[:sent])
+        drain(buffer)
+        assert len(buffer.room()) == SCRATCH_BYTES - sent
+        assert feed(buffer, frame[sent:] + frame + b"xx") == 2 * len(frame) - sent + 2
+        assert drain(buffer) == [frame[4:], frame[4:]]
+        buffer.release()

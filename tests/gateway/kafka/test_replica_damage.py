@@ -44,7 +44,7 @@ async def test_a_compacted_log_is_copied_with_its_gaps(tmp_path: Path) -> None:
                 leader.log().roll(now_ms())
         leader.log().flush()
         await until(lambda: leader.partition().high_watermark == 12)
-        await leader.logs.compact_once(leader.log())
+        await leader.logs.compactor.compact(leader.log())
         assert offsets(await leader.bytes()) == [9, 10, 11]
         put(leader, b"key-3", b"last")
         await cluster.start(2)
@@ -126,7 +126,10 @@ async def test_a_copy_that_is_damaged_too_is_not_taken_and_a_third_is(three: Mem
     assert path.read_bytes() == good
 
 
-async def test_without_a_whole_copy_the_damaged_file_stays_and_is_tried_again_later(three: Members) -> None:
+async def test_without_a_whole_copy_the_damaged_file_stays_and_is_tried_again_later(
+    three: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hot_tier.log.damage._LOOK_AGAIN_SECONDS", 0.0)
     now_s = 0.0
     path, good = Path(sealed(three, 1).path), Path(sealed(three, 1).path).read_bytes()
     for node in (1, 2, 3):

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
+from hot_tier.clock import steady_ms
 from hot_tier.cluster import model
 from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.store import Put
 from hot_tier.errors import MetadataAnswerLost, NotLeader, StorageFailure
 from hot_tier.ids import NodeId, Offset
-from hot_tier.replication.led_partition import steady_ms
 from hot_tier.replication.settings import ReplicationSettings
 from tests.gateway.kafka.members import Member, cut_off, members
 from tests.support.waiting import until
@@ -30,7 +30,7 @@ async def test_a_leader_whose_disk_fails_hands_over(tmp_path):
         await cluster.create(1, 2, 3)
         await committed(cluster[1], cluster[1].append(b"before"))
         before = cluster.state()
-        cluster[1].log().fail(StorageFailure("cannot sync: Input/output error"))
+        cluster[1].log().sync.fail(StorageFailure("cannot sync: Input/output error"))
         await until(lambda: cluster.state().leader in (2, 3))
         state = cluster.state()
         assert state.leader_epoch > before.leader_epoch
@@ -115,7 +115,7 @@ async def test_a_follower_whose_disk_fails_leaves_the_in_sync_set(tmp_path):
     async with members(tmp_path, 1, 2, 3) as cluster:
         await cluster.create(1, 2, 3)
         await committed(cluster[1], cluster[1].append(b"all three"))
-        cluster[3].log().fail(StorageFailure("cannot sync: Input/output error"))
+        cluster[3].log().sync.fail(StorageFailure("cannot sync: Input/output error"))
         await committed(cluster[1], cluster[1].append(b"two"))
         assert set(cluster.state().isr) == {1, 2}
 

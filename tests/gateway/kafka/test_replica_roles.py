@@ -1,6 +1,7 @@
 """Leaders and followers over real sockets and logs: what is copied, what is committed, what a change of roles keeps."""
 
 import asyncio
+import os
 import time
 
 import pytest
@@ -9,6 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from gateway.kafka.errors import ErrorCode
 from gateway.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from gateway.kafka.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from gateway.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from hot_tier.cluster import model
 from hot_tier.cluster.endpoints import simple_endpoints
 from hot_tier.cluster.model import BrokerInfo
@@ -16,6 +18,7 @@ from hot_tier.cluster.store import Delete, Put
 from hot_tier.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, NotLeader
 from hot_tier.ids import NodeId, Offset
 from hot_tier.record.batch import iter_headers
+from hot_tier.record.records import NewRecord, encode_records
 from tests.gateway.kafka.members import Member, members
 from tests.gateway.kafka.node import now_ms
 from tests.support.waiting import until
@@ -120,6 +123,29 @@ async def test_too_few_in_sync(tmp_path):
         with pytest.raises(NotEnoughReplicas):
             cluster[1].append(b"c")
         assert cluster[1].append(b"d", acks=1) == end + 1
+
+
+@pytest.mark.parametrize("nodes", [(1,), (1, 2, 3)])
+async def test_acknowledged_by_the_leader_is_synced_there(tmp_path, monkeypatch, nodes):
+    """And where it is alone, readable at once."""
+
+    def slowly(fd: int) -> None:
+        time.sleep(0.005)
+        os.fdatasync(fd)
+
+    monkeypatch.setattr("hot_tier.log.files.sync_data", slowly)
+    async with members(tmp_path, *nodes) as cluster:
+        await cluster.create(*nodes)
+        async with cluster[1].connect() as wire:
+            for number in range(60):
+                data = [PartitionProduceData(0, encode_records([NewRecord(now_ms(), None, b"%d" % number)]))]
+                request = ProduceRequest(
+                    acks=1, timeout_ms=5000, topic_data=[TopicProduceData(name="t", partition_data=data)]
+                )
+                (answer,) = (await wire.ask(request, 9)).responses[0].partition_responses
+                assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, number)
+                assert cluster[1].log().flushed_offset > number
+                assert len(nodes) > 1 or cluster[1].partition().high_watermark > number
 
 
 async def test_a_new_leader_goes_on_where_the_old_one_was(tmp_path):

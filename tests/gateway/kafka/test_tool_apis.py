@@ -147,11 +147,12 @@ async def test_there_are_no_transactions(wire, version):
 # Features, brokers, directories, users
 
 
-async def test_features_are_at_level_0_and_stay_there(wire):
+async def test_features_stay_at_the_level_they_are_at(wire):
     assert (await wire.ask(ApiVersionsRequest("x", "1"), 3)).supported_features == []
     shown = (await wire.ask(ApiVersionsRequest("x", "1"), 4)).supported_features
-    assert [(each.min_version, each.max_version) for each in shown] == [(0, 0)] * 4
-    assert "transaction.version" in [each.name for each in shown]
+    levels = {each.name: (each.min_version, each.max_version) for each in shown}
+    assert levels.pop("transaction.version") == (0, 2)
+    assert list(levels.values()) == [(0, 0)] * 3
 
     async def update(version, **levels):
         keys = [FeatureUpdateKey(name.replace("_", "."), level) for name, level in levels.items()]
@@ -162,7 +163,8 @@ async def test_features_are_at_level_0_and_stay_there(wire):
     for version in (0, 1, 2):
         code, results, message = await update(version, share_version=0, group_version=1)
         assert (code, results, message) == (refused, [], "group.version is served at level 0 alone")
-    assert await update(2, share_version=0) == (0, [], None)
+    assert await update(2, share_version=0, transaction_version=2) == (0, [], None)
+    assert (await update(2, transaction_version=1))[0] == refused
 
 
 async def test_a_broker_is_registered_while_it_runs(node, wire):

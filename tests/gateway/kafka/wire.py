@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import struct
 from typing import Any
 
@@ -40,12 +41,13 @@ def read_response(api_key: ApiKey, version: int, frame: bytes) -> tuple[int, Any
 
 
 class Wire:
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._address = host, port
+        self._tls = tls
         self._correlation_id = 0
 
     async def __aenter__(self) -> "Wire":
-        self.incoming, self.outgoing = await asyncio.open_connection(*self._address)
+        self.incoming, self.outgoing = await asyncio.open_connection(*self._address, ssl=self._tls)
         return self
 
     async def __aexit__(self, *_: object) -> None:

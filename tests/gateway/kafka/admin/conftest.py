@@ -99,6 +99,7 @@ async def call(tmp_path: Path) -> AsyncIterator[Caller]:
         logs=logs,
         reader=None,  # type: ignore[arg-type]
         groups=None,  # type: ignore[arg-type]
+        transactions=None,  # type: ignore[arg-type]
         quotas=Quotas(image),
         quota_admin=QuotaAdmin(store, image),
         producer_ids=ProducerIds(store),

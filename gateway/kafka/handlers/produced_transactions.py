@@ -1,0 +1,87 @@
+"""The transactional batches of one produce request: who may write them, and which must be admitted first.
+
+A batch goes on if its producer has an open transaction on the partition: that costs one look-up. The first one waits
+for the coordinator: up to Produce 11 it is asked whether the partition was added (the client did that itself), from 12
+on it adds the partition. All partitions of a request are asked for together.
+"""
+
+from typing import Final
+
+from gateway.coordinators.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    ProducerFencedByNewer,
+    TransactionAbortable,
+)
+from gateway.kafka.errors import NotAuthorized
+from gateway.kafka.handler import RequestContext
+from hot_tier.cluster.acls import Operation, ResourceType
+from hot_tier.errors import InvalidTransactionState, NotEnoughReplicas, ProducerFenced, TierlogError
+from hot_tier.ids import TopicPartition
+from hot_tier.log.transactions import Verification
+from hot_tier.record.batch import BatchHeader
+from hot_tier.replication.led_partition import LedPartition
+
+ADDS_SINCE: Final = 12
+"""From this version of Produce on, a partition is added to the transaction by its first batch (TV2)."""
+ABORTABLE_SINCE: Final = 11
+"""Lower versions do not know TRANSACTION_ABORTABLE."""
+
+Producer = tuple[int, int]
+
+
+class Transactions:
+    def __init__(self, transactional_id: str | None, context: RequestContext) -> None:
+        name, resource = transactional_id, ResourceType.TRANSACTIONAL_ID
+        self._name = name or ""
+        self._context = context
+        self._adds = context.api_version >= ADDS_SINCE
+        self._may = bool(name) and (not context.guarded or context.may(Operation.WRITE, resource, name))
+        self._asked: dict[Producer, list[TopicPartition]] = {}
+        """What is still to be asked."""
+        self._verifications: dict[TopicPartition, Verification] = {}
+        self._refused: dict[TopicPartition, TierlogError] = {}
+
+    def must_wait(self, partition: LedPartition, header: BatchHeader) -> bool:
+        """Returns whether the batch must be admitted first. Raises NotAuthorized if the sender may not write it."""
+        if not self._may:
+            raise NotAuthorized(Operation.WRITE, ResourceType.TRANSACTIONAL_ID)
+        verification = partition.begin_verification(header, self._name, tv2=self._adds)
+        if verification is None:
+            return False
+        self._asked.setdefault((header.producer_id, header.producer_epoch), []).append(partition.tp)
+        self._verifications[partition.tp] = verification
+        return True
+
+    async def admit(self) -> None:
+        """Asks the coordinator for all batches that must wait."""
+        asked, self._asked = self._asked, {}
+        for producer, partitions in asked.items():
+            results = await self._context.node.transactions.admit(self._name, *producer, partitions, add=self._adds)
+            self._refused.update({tp: error for tp, error in results.items() if error is not None})
+
+    async def verification(self, partition: LedPartition, header: BatchHeader) -> Verification | None:
+        """Returns what the append of an admitted batch needs. Raises why it is not admitted."""
+        if partition.tp not in self._verifications and self.must_wait(partition, header):
+            await self.admit()  # it was too large to be looked at before
+        error = self._refused.get(partition.tp)
+        if error is not None:
+            raise self._as_produced(error)
+        return self._verifications.get(partition.tp)
+
+    def _as_produced(self, error: TierlogError) -> TierlogError:
+        """Returns the error in the words of Produce. Older clients do not try again after a coordinator's errors; what
+        they get instead makes them try again without asking for metadata."""
+        where = error.where
+        match error:
+            case TransactionAbortable() if self._context.api_version < ABORTABLE_SINCE:
+                return InvalidTransactionState("the partition is not in the transaction", where=where)
+            case ConcurrentTransactions() if self._adds:
+                return error
+            case ConcurrentTransactions() | CoordinatorLoading() | CoordinatorNotAvailable() | NotCoordinator():
+                return NotEnoughReplicas(f"the transaction cannot be verified now: {error}", where=where)
+            case ProducerFencedByNewer():
+                return ProducerFenced(str(error), where=where)
+        return error

@@ -1,16 +1,17 @@
-"""The dead-letter topics `<topic>.<group>.dlq`: making them, copying records into them, knowing what is in them.
+"""The dead-letter topics `<topic>.<group>.dlq`: makes them, copies records into them, and knows what they contain.
 
-The dead-letter topic is the only record of what was dead-lettered. Its partition p holds the copies from the topic's
-partition p, each naming its origin in its headers; it is read once, when it is first needed, and known in memory
-from then on. So a copy and the knowledge of it are one write, and a crash cannot part them.
+Only the dead-letter topic says what was dead-lettered. Its partition p holds the copies of records of the topic's
+partition p; the headers of a copy name its origin. A dead-letter partition is read when it is first needed; from then
+on its content is known in memory. So one write makes both the copy and the knowledge of it, and a crash cannot separate
+them.
 
-The dead-letter partition may be led by another broker than the one that leads its origin, which is the one that copies;
-it is then read and written through that broker.
+The broker that leads the origin makes the copies. If another broker leads the dead-letter partition, copies are read
+and written through that broker.
 
-- At most one copy of a record per group, as long as callers hold one lock per group and partition. What another leader
-  of the origin copied before us is read; one that was deposed and does not know it yet may make a second copy.
-- A copy names the id of the topic it comes from: a topic made anew under its old name starts without dead letters.
-  It names its group, because `a` + `b.c` and `a.b` + `c` meet in one dead-letter topic.
+- There is at most one copy of a record per group, if callers hold one lock per group and partition. Copies that an
+  earlier leader of the origin made are read first. A deposed leader that does not know it yet may make a second copy.
+- A copy names the id of its origin's topic: a topic that was deleted and made again starts without dead letters. It
+  names its group, because `a` + `b.c` and `a.b` + `c` share one dead-letter topic.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from hot_tier.replication.led_partition import LedPartition
 SUFFIX: Final = ".dlq"
 HEADER: Final = "tierlog.dlq."
 NOTES_BYTES: Final = 64 * 1024
-"""The most that the headers of a copy add to its origin."""
+"""How many bytes the headers of a copy may add to its origin."""
 INT32_MAX: Final = 2**31 - 1
 
 
@@ -43,17 +44,17 @@ class Origin(NamedTuple):
 
 @dataclass(slots=True)
 class Copies:
-    """What was copied from one partition for one group: origin offset → offset in the dead-letter topic."""
+    """The copies from one partition for one group: origin offset → offset in the dead-letter topic."""
 
     dlq_id: TopicId
     source_id: TopicId
     source_epoch: LeaderEpoch
-    """The epoch in which this node leads the origin. In earlier ones others may have copied."""
+    """The epoch in which this node leads the origin. In earlier epochs other brokers may have made copies."""
     offsets: dict[int, int]
 
 
 class DeadLetterPartition(Protocol):
-    """Where copies lie, here or at another broker."""
+    """A partition that holds copies, on this broker or on another one."""
 
     @property
     def tp(self) -> TopicPartition: ...
@@ -107,7 +108,7 @@ class DeadLetterTopics:
         self.copied = 0
 
     def of_group(self, group: str) -> list[tuple[str, Topic]]:
-        """Returns origin and dead-letter topic, for each dead-letter topic of this group."""
+        """Returns the origin's name and the dead-letter topic, for each dead-letter topic of this group."""
         ending = f".{group}{SUFFIX}"
         return [
             (topic.name.removesuffix(ending), topic)
@@ -116,7 +117,7 @@ class DeadLetterTopics:
         ]
 
     async def copies(self, group: str, partition: LedPartition) -> Copies | None:
-        """Returns what was copied from this partition; None while there is no dead-letter topic for it."""
+        """Returns the copies from this partition; None if there is no dead-letter topic for it."""
         dlq = self._node.image.find_topic(f"{partition.tp.topic}.{group}{SUFFIX}")
         if dlq is None or partition.tp.partition >= dlq.partitions:
             return None
@@ -126,7 +127,7 @@ class DeadLetterTopics:
         if known is not None and (known.dlq_id, known.source_id, known.source_epoch) == identity:
             return known
         offsets = await self._read(group, partition, self._place(dlq.name, partition.tp.partition))
-        # Somebody else may have finished reading first, and copied since.
+        # Another task may have finished reading first and made copies since then.
         known = self._known.get(key)
         if known is None or (known.dlq_id, known.source_id, known.source_epoch) != identity:
             known = self._known[key] = Copies(*identity, offsets)
@@ -137,7 +138,7 @@ class DeadLetterTopics:
         return LedHere(self._node, self._node.partitions.get(topic, partition)) if elsewhere is None else elsewhere
 
     async def make(self, group: str, partition: LedPartition) -> tuple[DeadLetterPartition, Copies]:
-        """Returns the partition to copy to, which is made if need be, and what was copied there already."""
+        """Returns the partition to copy to and the copies from this partition. Makes the topic if there is none."""
         topic = await self._make_topic(group, partition.topic)
         target = self._place(topic.name, partition.tp.partition)
         copies = await self.copies(group, partition)
@@ -153,11 +154,11 @@ class DeadLetterTopics:
         target: DeadLetterPartition,
         copies: Copies,
     ) -> Offset:
-        """Appends the copy, waits until it is committed, and remembers it."""
+        """Appends the copy, waits until it is committed, and remembers it. Returns its offset."""
         try:
             offset = await target.append(_with_origin(record, source, notes, self._node.clock()))
         except BaseException:
-            # It may be there or not: what was copied is read again before anything else is.
+            # The copy may or may not be in the log. The copies are read again before the next one is made.
             self._known.pop((group, source.tp), None)
             raise
         copies.offsets[record.offset] = offset
@@ -196,22 +197,23 @@ class DeadLetterTopics:
 def dead_letter_topic_name(group: str, source: Topic) -> str:
     """Returns the name of the dead-letter topic. Raises InvalidTopicName if there cannot be one."""
     if source.internal:
-        raise InvalidTopicName(f"{source.name} belongs to the service", hint="Its records have no dead letters.")
+        raise InvalidTopicName(f"{source.name} belongs to the service", hint="Its records cannot be dead-lettered.")
     name = f"{source.name}.{group}{SUFFIX}"
     try:
         check_topic_name(name)
     except InvalidTopicName:
         raise InvalidTopicName(
             f"the dead-letter topic of group {group!r} cannot be named {name!r}",
-            hint=f"Use a group name of a-z, A-Z, 0-9, '.', '_' and '-'; all of it has at most {NAME_LIMIT} characters.",
+            hint="Use a group name of a-z, A-Z, 0-9, '.', '_' and '-'. "
+            f"The whole topic name has at most {NAME_LIMIT} characters.",
         ) from None
     return name
 
 
 def _dead_letter_config(source: Topic, settings: TopicConfig) -> dict[str, str]:
-    """A copy outlives its origin: it is made later, and kept as long. So no record is copied twice.
+    """Returns settings that keep a copy longer than its origin: it is made later and kept as long.
 
-    A record that was just small enough fits with its new headers.
+    So no record is copied twice. `max.message.bytes` leaves room for the headers that a copy adds.
     """
     config = {
         "cleanup.policy": "delete",
@@ -240,7 +242,7 @@ def _with_origin(record: Record, source: LedPartition, notes: Mapping[str, str],
 
 
 def origin_of(record: Record) -> Origin | None:
-    """Returns where a copy comes from. The last header of each name counts, because a copy may be copied again."""
+    """Returns where a copy comes from. If a header occurs twice, the last one counts: a copy may be copied again."""
     notes: Mapping[str, bytes] = {
         name: value for name, value in record.headers if name is not None and value is not None
     }

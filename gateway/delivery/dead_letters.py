@@ -1,13 +1,14 @@
-"""Records that a group cannot handle: set aside, once, so that the group goes on and nothing is lost.
+"""Sets aside records that a group cannot handle, each of them once, so that the group goes on and nothing is lost.
 
-Owns: when a record is dead-lettered without being asked to, and moving the group's committed offset past it. It leaves
-the copies to `dead_letter_topics`, the counts to `failed_deliveries`, and offsets to the group coordinator.
+It decides when a record is dead-lettered without a request to do so, and it moves the group's committed offset past
+dead-lettered records. `dead_letter_topics` keeps the copies, `failed_deliveries` the counts, and the group coordinator
+the offsets.
 
-- The committed offset moves only over dead-lettered records that begin exactly at it, never over one that is
-  not handled, never backwards, and never for a group with live Kafka members.
-- A delivery that nobody reported as failed counts against a record only if that record was delivered alone; an
-  answer with several records that was not handled only makes those records suspect, to be delivered one by one.
-- Everything that changes is done under one lock per group and partition.
+- The committed offset moves only over dead-lettered records that begin exactly at it. It never moves over a record that
+  is not handled, never backwards, and never for a group with live Kafka members.
+- A delivery that nobody reported as failed counts against a record only if the record was delivered alone. If an answer
+  with several records was not handled, those records become suspect and are delivered one by one.
+- Every change is made under one lock per group and partition.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ class DeadLetter(NamedTuple):
     partition: int
     offset: int
     duplicate: bool
-    """It had been copied before."""
+    """Whether the record had been copied before."""
     committed_offset: int | None
 
 
@@ -62,7 +63,7 @@ class LogRange(Protocol):
 
 
 class Elsewhere(OtherBrokers, Protocol):
-    """Reaches groups and partitions, whichever broker has them."""
+    """Reaches groups and partitions on any broker."""
 
     async def committed(self, group: str, tp: TopicPartition) -> int | None: ...
 
@@ -73,12 +74,12 @@ class Elsewhere(OtherBrokers, Protocol):
 
 @dataclass(slots=True)
 class _Session:
-    """What is known of a group at a partition while this node leads it."""
+    """What this node knows about a group at a partition while it leads the partition."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     leader_epoch: LeaderEpoch = NO_EPOCH
     first: int = -1
-    """First record of the answer that waits to be committed; -1: none."""
+    """The first record of the answer that the group has not committed yet; -1 if there is none."""
     end: int = 0
     alone: bool = False
     at_ms: int = 0
@@ -103,7 +104,7 @@ class DeadLetters:
     async def fail(
         self, group: str, partition: LedPartition, offset: int, reason: str, max_deliveries: int | None = None
     ) -> Counted:
-        """Counts a failed delivery. The one that reaches the limit dead-letters the record."""
+        """Counts a failed delivery. When the count reaches the limit, the record is dead-lettered."""
         limit = self._max_deliveries if max_deliveries is None else max_deliveries
         session = self._session(group, partition)
         async with session.lock:
@@ -114,7 +115,7 @@ class DeadLetters:
     # What consumers read
 
     async def group_position(self, group: str, partition: LedPartition) -> int:
-        """Returns where the group reads next: its committed offset, or the log start if there is none in the log."""
+        """Returns where the group reads next: its committed offset, or the log start if that is not in the log."""
         return _position(await self._elsewhere.committed(group, partition.tp), partition)
 
     async def handled(self, group: str, partition: LedPartition) -> Collection[int]:
@@ -123,7 +124,7 @@ class DeadLetters:
         return () if copies is None else copies.offsets.keys()
 
     async def before_delivery(self, group: str, partition: LedPartition, first: int) -> Delivery:
-        """Returns how to deliver records from `first` on, which the group has not committed."""
+        """Returns how to deliver the records from `first` on. The group has not committed them."""
         if not self._max_deliveries or not self._redelivery_after_ms:
             return Delivery.WHOLE
         session = self._session(group, partition)
@@ -136,12 +137,12 @@ class DeadLetters:
             if first < tally.suspect_end:
                 return Delivery.ALONE
             if tally.suspect_end:
-                # All that was suspect is behind the group; a later replay is delivered whole again.
+                # The group has passed all suspect records. A later replay is delivered whole again.
                 await self._change(group, partition, lambda before: before.cleared())
             return Delivery.WHOLE
 
     def delivered(self, group: str, partition: LedPartition, first: int, end: int, *, alone: bool) -> None:
-        """Notes that the records from `first` up to `end` were sent. The same again soon is still the same delivery."""
+        """Notes that the records from `first` to `end` were sent. The same records again soon are the same delivery."""
         session = self._session(group, partition)
         if session.first != first:
             session.first, session.end, session.alone = first, end, alone
@@ -152,7 +153,7 @@ class DeadLetters:
     # What operators ask
 
     async def failing(self, group: str) -> list[tuple[TopicId, int, int, Failure]]:
-        """Returns records whose delivery failed and that the group has not passed: topic, partition, offset, why."""
+        """Returns records whose delivery failed and that the group has not passed: topic, partition, offset, reason."""
         found = []
         for topic_id, number, tally in await self._failed.of_group(group):
             topic = self._node.image.find_topic_by_id(topic_id)
@@ -187,7 +188,7 @@ class DeadLetters:
         return Counted(failures, limit, await self._set_aside(group, partition, offset, reason, failures))
 
     async def _failed_silently(self, group: str, partition: LedPartition, session: _Session) -> bool:
-        """Counts a delivery that is asked for again. Returns whether that dead-lettered its first record."""
+        """Counts a delivery that the group asks for again. Returns whether its first record is now dead-lettered."""
         first, end, alone = session.first, session.end, session.alone
         session.first = -1
         if not alone:
@@ -198,7 +199,7 @@ class DeadLetters:
         try:
             counted = await self._count(group, partition, first, reason, self._max_deliveries)
         except InvalidTopicName:
-            # No dead-letter topic can be named for this group: it keeps its record, as without any of this.
+            # No dead-letter topic can be named for this group, so the record is not set aside.
             return False
         return counted.dead_letter is not None
 
@@ -251,7 +252,7 @@ class DeadLetters:
             try:
                 await self._elsewhere.move_offset(group, partition.tp, committed, end)
             except (CoordinatorError, NoLeader, BrokerUnreachable, OutcomeUnknown) as error:
-                # The record is set aside and will be left out; the offset follows with the next one.
+                # The record is set aside, and reads leave it out. The next dead letter moves the offset.
                 _log.warning(
                     "offset not moved past a dead letter", group=group, where=str(partition.tp), error=str(error)
                 )
@@ -267,7 +268,7 @@ class DeadLetters:
                     del self._sessions[idle]
             session = self._sessions[key] = _Session()
         if session.leader_epoch != partition.leader_epoch:
-            # Others may have led in between, and counted.
+            # Another broker may have led meanwhile and counted failures.
             session.leader_epoch, session.first = partition.leader_epoch, -1
             self._failed.forget(group, partition.topic.id, partition.tp.partition)
         return session

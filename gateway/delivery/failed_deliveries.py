@@ -1,13 +1,13 @@
 """How often the delivery of a record to a group has failed, kept in cluster metadata.
 
-One key per group and partition holds a small document, changed by compare-and-swap:
+One key per group and partition holds a small document, which is changed by compare-and-swap:
 
     {"suspect_end": 120, "failures": {"117": [2, "cannot parse", 1748779200123]}}
 
-- A count is never lost: a change that another writer overtook is made again on what is there then.
-- Records are remembered only while they may be delivered again: what the group has committed past goes at the next
-  change, and the document never holds more than `MAX_RECORDS`, the longest untouched going first.
-- `suspect_end`: an answer with records below it was not handled, and nobody knows which record was to blame.
+- No count is lost: if another writer was faster, the change is made again on the new document.
+- Records are remembered only while they may be delivered again: each change removes the records that the group has
+  committed past. The document holds at most `MAX_RECORDS`; beyond that, the one that failed longest ago is removed.
+- `suspect_end`: an answer with records below this offset was not handled, and nobody knows which record caused it.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from hot_tier.ids import TopicId
 
 MAX_RECORDS: Final = 1_000
 MAX_REASON: Final = 200
-"""Characters of the reason kept with a count; the dead letter itself carries the whole of the last one."""
+"""How many characters of the reason are kept with a count. The dead letter carries the whole last reason."""
 ATTEMPTS: Final = 10
 MAX_CACHED: Final = 10_000
 
@@ -95,7 +95,7 @@ class FailedDeliveries:
         return tally
 
     async def change(self, group: str, topic_id: TopicId, partition: int, decide: Callable[[Tally], Tally]) -> Tally:
-        """Makes the change on what is stored, and again if another writer was faster."""
+        """Changes the stored tally, and tries again if another writer was faster. Returns the new tally."""
         key = model.failures_key(group, topic_id, partition)
         for _ in range(ATTEMPTS):
             current, revision = await self._load(key)
@@ -110,10 +110,10 @@ class FailedDeliveries:
                 self._cache[key] = (changed, ABSENT if gone else written)
                 return changed
             self._cache.pop(key, None)
-        raise MetadataConflict(f"failures of group {group!r} are being counted elsewhere, gave up", where=key)
+        raise MetadataConflict(f"another broker keeps changing the failures of group {group!r}: gave up", where=key)
 
     def forget(self, group: str, topic_id: TopicId, partition: int) -> None:
-        """Forgets what was read from the store: it may be out of date."""
+        """Drops the cached tally, because it may be out of date."""
         self._cache.pop(model.failures_key(group, topic_id, partition), None)
 
     async def of_group(self, group: str) -> list[tuple[TopicId, int, Tally]]:

@@ -1,1 +1,1 @@
-"""One read over all tiers, for the Kafka protocol and HTTP alike."""
+"""One read over all tiers, for the Kafka protocol and for HTTP."""

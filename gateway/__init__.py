@@ -1,4 +1,4 @@
-"""How the outside reaches us. Each line imports only from lines below it, and import-linter checks it.
+"""How clients and other brokers reach us. Each line imports only from lines below it; import-linter checks that.
 
 `http`              the HTTP API, metrics, health
 `kafka`             the Kafka wire protocol
@@ -7,7 +7,7 @@
 `node`              one broker's parts as the handlers see them; it still holds sessions of `kafka`, the one exception
 `coordinators`      consumer groups
 `fetch`             one read over all tiers
-`quotas`            who is slowed down, and by how much
+`quotas`            which clients are slowed down, and by how much
 `archive_control`   what the gateway asks of the archive
 `budget`, `lane`, `loop_delay`, `off_loop`   how memory and the event loop are shared
 """

@@ -1,7 +1,7 @@
-"""Memory that all clients share, and the rule that shares it out.
+"""Memory that all clients share, and the rule for sharing it.
 
-One address may hold half of it at most, so that a client that sends and sends, or does not read, leaves room for the
-others. Who finds no room is refused before anything is allocated; how, says who asks.
+One address may hold at most half of it. So a client that keeps sending, or that does not read its answers, leaves room
+for the others. A request that finds no room is refused before anything is allocated; the caller decides how to refuse.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Budget:
         return True
 
     def hold(self, address: str, size: int) -> None:
-        """Whether there is room or not: it is held already."""
+        """Counts memory that is held already, whether there is room for it or not."""
         self.used += size
         self._by_address[address] += size
         if not self._by_address[address]:

@@ -24,6 +24,13 @@ class KafkaSettings:
     max_inflight_requests: int = field(
         default=64, metadata={"doc": "Unanswered requests per connection before reading from it pauses."}
     )
+    max_login_ms: int = field(
+        default=0,
+        metadata={
+            "doc": "How long a login at a listener with SASL holds. The client then logs in again, or is cut off. "
+            "0: as long as the connection."
+        },
+    )
     max_connections: int = field(default=10_000, metadata={"doc": "Connections over all clients."})
     max_connections_per_ip: int = field(default=2_000, metadata={"doc": "Connections from one address."})
     connections_max_idle_ms: int = field(

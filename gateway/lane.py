@@ -1,18 +1,19 @@
-"""The rule that nobody holds the event loop for long, and the one way to keep it: large work goes in slices.
+"""The rule that no request holds the event loop for long, and the way to follow it: large work is done in slices.
 
-A broker is one loop. While one request is worked on, nobody else is served: producers wait, heartbeats are late, and in
-a cluster a lease runs out. So no step takes longer than 50 ms, whatever a request asks for:
+A broker has one event loop. While it works on one request, it serves nobody else: producers wait, heartbeats are late,
+and in a cluster a lease may expire. So no step takes longer than 50 ms, whatever a request asks for:
 
-- Work that grows with a request, or with what it asks about, takes a `Turn` and rests when the turn is over.
-- Who rests stands in one line with all others who rest. In each round of the loop one of them goes on, for `SLICE_S`:
-  a hundred large requests hold it no longer than one does, they only take longer themselves.
-- Only `AT_ONCE` tasks are past their first slice. The others wait before they have built anything large, so that many
-  large requests take the memory of a few.
+- Work that grows with the request, or with what the request asks about, takes a `Turn` and rests when the turn is over.
+- All tasks that rest wait in one line. In each round of the loop one of them continues, for `SLICE_S`. So a hundred
+  large requests hold the loop no longer than one does; only they themselves take longer.
+- At most `AT_ONCE` tasks are past their first slice. The others wait before they build anything large, so that many
+  large requests use the memory of a few.
 
     turn = lane.turn()
     answers = [answer(item) async for item in turn.through(items)]
 
-Between two slices everything may change: what was looked up may be gone, and what is gone through must be a copy.
+Between two slices everything may change: an object that was looked up may be gone, and a list that is iterated over
+must be a copy.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from typing import Any, Final, TypeVar
 SLICE_S: Final = 0.005
 AT_ONCE: Final = 8
 GATHERED: Final = 32
-"""Tasks begun together all run in one round of the loop."""
+"""How many tasks `gather` starts together; all of them run in one round of the loop."""
 PART: Final = 1000
 
 T = TypeVar("T")
@@ -42,8 +43,7 @@ class Lane:
         return Turn(self)
 
     async def wait(self) -> None:
-        """Until it is this task's turn. From its first time here the task counts as large work, until it ends or
-        leaves."""
+        """Waits for this task's turn. From the first call on the task is large work, until it ends or calls `leave`."""
         task = asyncio.current_task()
         assert task is not None
         if task not in self._at_work:
@@ -57,7 +57,7 @@ class Lane:
         await mine
 
     def leave(self) -> None:
-        """This task goes on to wait for something else and holds nothing large."""
+        """The task calls this before it waits for something else while it holds nothing large."""
         task = asyncio.current_task()
         assert task is not None
         self._left(task)
@@ -100,7 +100,7 @@ def _wake_first(line: deque[asyncio.Future[None]]) -> None:
 
 
 class Turn:
-    """One request's time on the loop. The first slice is free: most requests need no more."""
+    """One request's time on the loop. The first slice needs no waiting; most requests need no more."""
 
     __slots__ = ("_ends_s", "_lane")
 
@@ -119,14 +119,14 @@ class Turn:
             yield item
 
     async def parts(self, items: Sequence[T], size: int = PART) -> AsyncIterator[Sequence[T]]:
-        """For work that takes many at once. Of no items there is one part."""
+        """Yields parts of up to `size` items, for work that takes many at once. An empty list yields one empty part."""
         for at in range(0, max(1, len(items)), size):
             if perf_counter() >= self._ends_s:
                 await self.rest()
             yield items[at : at + size]
 
     async def run(self, steps: Generator[None, None, T]) -> T:
-        """What the generator returns; it stops often enough."""
+        """Runs the generator, which must yield often enough. Returns what the generator returns."""
         while True:
             try:
                 next(steps)
@@ -137,7 +137,7 @@ class Turn:
                 await self.rest()
 
     async def gather(self, work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
-        """`work` for each item, a few at a time side by side; the results in their order."""
+        """Runs `work` for each item, a few at the same time. Returns the results in the order of the items."""
         results: list[R] = []
         async for some in self.parts(items, GATHERED):
             results += await asyncio.gather(*map(work, some))

@@ -1,17 +1,18 @@
-"""How late the event loop is: what every client waits for when one request takes too long.
+"""Measures how late the event loop is: the time that every client waits when one request takes too long.
 
-A timer asks to be called every few milliseconds; by how much it is late is how long something else held the loop.
-/metrics shows a histogram of it and the longest of the last minute or two. A delay that clients notice is logged, but
-not every one: the log says how many there were.
+A timer asks to be called every few milliseconds. If it is called late, something else held the loop for that long.
+/metrics shows a histogram of these delays and the longest one of the last minute or two. Delays that clients notice are
+logged, at most one line in `LOG_EVERY_S`; the line says how many there were.
 """
 
 import asyncio
-import time
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
 import structlog
+
+from hot_tier.clock import steady_s
 
 EVERY_S: Final = 0.01
 BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -27,7 +28,7 @@ class LoopDelay:
         self.total_s = 0.0
         self._counts = [0] * (len(BUCKETS_S) + 1)
         self._longest_s = [0.0, 0.0]
-        """Of this minute and of the one before."""
+        """The longest delay of this minute and of the minute before."""
         self._window_ends_s = 0.0
         self._expected_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -36,8 +37,8 @@ class LoopDelay:
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._window_ends_s = time.monotonic() + WINDOW_S
-        self._schedule(time.monotonic())
+        self._window_ends_s = steady_s() + WINDOW_S
+        self._schedule(steady_s())
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -48,7 +49,7 @@ class LoopDelay:
         return max(self._longest_s)
 
     def cumulative(self) -> Iterator[tuple[str, int]]:
-        """As Prometheus has it: each bucket counts everything up to its bound."""
+        """Yields each bucket's bound and how many delays were at most that long, as Prometheus counts."""
         total = 0
         for bound, count in zip((*map(str, BUCKETS_S), "+Inf"), self._counts, strict=True):
             total += count
@@ -78,6 +79,6 @@ class LoopDelay:
         self._timer = self._loop.call_later(EVERY_S, self._tick)
 
     def _tick(self) -> None:
-        now_s = time.monotonic()
+        now_s = steady_s()
         self.observe(max(0.0, now_s - self._expected_s), now_s)
         self._schedule(now_s)

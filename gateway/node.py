@@ -1,25 +1,35 @@
 """One broker's parts as the handlers of every protocol see them.
 
-`tierlog.broker` makes the parts, in order, and stops them; nothing here owns a life cycle.
+`tierlog.broker` makes the parts in order and stops them. This module neither starts nor stops anything.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from gateway.authorizer import AuthorizationSettings, Authorizer
 from gateway.lane import Lane
+from gateway.logins import FailedLogins
 from gateway.loop_delay import LoopDelay
 from gateway.off_loop import COMPRESS_ON_LOOP_BYTES, ON_LOOP_BYTES
+from hot_tier.clock import steady_s
+from hot_tier.cluster.acl_admin import AclAdmin
 from hot_tier.cluster.kept import KeptSettings
 from hot_tier.cluster.moves import PartitionMoves
+from hot_tier.cluster.users import UserAdmin
 from hot_tier.record.validate import BatchLimits
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from gateway.archive_control import ArchiveControl
+    from gateway.audit.audit import Audit
     from gateway.coordinators.coordinator import GroupCoordinator
+    from gateway.coordinators.transactions.coordinator import TransactionCoordinator
     from gateway.fetch.reader import Reader
     from gateway.kafka_settings import KafkaSettings
     from gateway.quotas import Quotas
+    from gateway.tokens.tokens import Tokens
     from hot_tier.cluster.admin import TopicAdmin
     from hot_tier.cluster.image import ClusterImage
     from hot_tier.cluster.producer_ids import ProducerIds
@@ -44,6 +54,7 @@ class Node:
     logs: "LogManager"
     reader: "Reader"
     groups: "GroupCoordinator"
+    transactions: "TransactionCoordinator"
     quotas: "Quotas"
     quota_admin: "QuotaAdmin"
     producer_ids: "ProducerIds"
@@ -51,18 +62,37 @@ class Node:
     """Milliseconds since the epoch."""
     archive: "ArchiveControl | None" = None
     """None on a node without a bucket."""
+    tls: "SSLContext | None" = None
+    """For calls to other brokers; None on a broker without a certificate."""
+    tokens: "Tokens | None" = None
+    """Checks tokens of an identity provider; None where there is none."""
+    authorization: AuthorizationSettings = field(default_factory=AuthorizationSettings)
+    peers: frozenset[str] = frozenset()
+    """The names in the certificates of the brokers."""
+    peer_listeners: frozenset[str] = frozenset()
+    """The listeners that take brokers."""
+    authorizer: Authorizer = field(init=False)
+    acls: AclAdmin = field(init=False)
+    audit: "Audit | None" = None
+    """None if nothing is audited."""
     moves: PartitionMoves = field(init=False)
     kept: KeptSettings = field(init=False)
+    users: UserAdmin = field(init=False)
+    failed_logins: FailedLogins = field(init=False)
     lane: Lane = field(init=False, default_factory=Lane)
     loop_delay: LoopDelay = field(init=False, default_factory=LoopDelay)
     _limits: "dict[str, tuple[TopicConfig, BatchLimits, BatchLimits]]" = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.authorizer = Authorizer(self.image, self.authorization, self.peers, self.peer_listeners)
+        self.acls = AclAdmin(self.store, self.image)
         self.moves = PartitionMoves(self.store, self.image)
         self.kept = KeptSettings(self.store, self.image)
+        self.users = UserAdmin(self.store, self.image)
+        self.failed_logins = FailedLogins(steady_s)
 
     def batch_limits(self, partition: "LedPartition", *, on_loop: bool = False) -> BatchLimits:
-        """Returns what the partition's topic takes; with `on_loop`, what of that is checked on the loop."""
+        """Returns the limits for batches of the partition's topic; with `on_loop`, those for checks on the loop."""
         config = partition.config
         known = self._limits.get(partition.tp.topic)
         if known is not None and known[0] is config:
@@ -83,5 +113,7 @@ class Node:
             max_bytes=min(limits.max_bytes, most) if compressed_anew else limits.max_bytes,
             max_decompressed_bytes=min(limits.max_decompressed_bytes, most),
         )
+        if len(self._limits) > len(self.image.topics()):
+            self._limits.clear()  # Some are of topics that are deleted.
         self._limits[partition.tp.topic] = (config, limits, quick)
         return quick if on_loop else limits

@@ -1,11 +1,11 @@
-"""Work in Python per record, kept from holding up everybody else.
+"""Runs per-record Python work in a thread, so that it does not hold the event loop.
 
-A few microseconds for each of some thousand records are many milliseconds in which no other client is served. Such
-work goes to a thread when there is much of it: the interpreter then switches back to the loop every few
-milliseconds, and the compiled parts run beside it. Little work stays, because the way to a thread costs 50 µs.
+A few microseconds per record become many milliseconds for some thousand records, and meanwhile no other client is
+served. Therefore large work goes to a thread: the interpreter then switches back to the loop every few milliseconds,
+and compiled code runs in parallel. Small work stays on the loop, because a thread costs 50 µs per call.
 
-The threads are few, and for this alone: the loop waits for each of them in turn, and who reads a file need not wait
-until somebody's hundred megabytes are decompressed.
+There are few threads, because the loop takes turns with each of them. They do nothing else, so that a file read does
+not wait until a hundred megabytes of another client are decompressed.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 ON_LOOP: Final = 1_000
-"""Records whose handling, at 1 to 5 µs each, may be done at once."""
+"""Up to this number of records are handled on the loop, at 1 to 5 µs each."""
 ON_LOOP_BYTES: Final = 8 << 20
-"""Of records, decompressed: they take 5 to 25 ms to check or decode. A batch of 5 KB may hold a hundred megabytes."""
+"""Decompressed bytes that are checked or decoded on the loop, in 5 to 25 ms. A batch of 5 KB may expand to 100 MB."""
 
 COMPRESS_ON_LOOP_BYTES: Final = 256 << 10
-"""Of records that are compressed anew for their topic: 4 ms with gzip."""
+"""Bytes of records that are compressed again for their topic on the loop: 4 ms with gzip."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,7 +30,7 @@ _threads: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="large wo
 
 
 async def off_loop(records: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """`work(…)`, in a thread if it handles more than a few `records`. It must not touch what belongs to the loop."""
+    """Returns `work(…)`. With many `records` it runs in a thread, so `work` must not touch objects of the loop."""
     if records <= ON_LOOP:
         return work(*args, **kwargs)
     return await in_thread(work, *args, **kwargs)

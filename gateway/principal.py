@@ -1,4 +1,5 @@
-"""Who sent a request, as its connection has established it. Nobody logs in yet: everyone is anonymous."""
+"""The sender of a request, as its connection knows it: by a certificate, by a password, by a token, by an API key, or
+not at all."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -10,12 +11,14 @@ ANONYMOUS: Final = "ANONYMOUS"
 @dataclass(frozen=True, slots=True)
 class Principal:
     name: str
-    kind: Literal["anonymous"]
-    """How it is known."""
+    kind: Literal["anonymous", "certificate", "password", "token", "api-key"]
+    """How the sender proved who it is."""
     listener: str
-    """The listener that it came in by."""
+    """The listener that it connected to."""
     address: str
     """The other side's address, without its port."""
+    scope: frozenset[str] | None = None
+    """The operations that its login is limited to, by Kafka's names in small letters. None: no limit."""
 
 
 def anonymous(listener: str, address: str) -> Principal:

@@ -1,11 +1,11 @@
-"""How fast each client may produce and fetch: accounting only, in whole requests.
+"""How fast each client may produce and fetch. This module only counts, in whole requests.
 
-Each limited client has an account that refills at its rate up to `BURST_S` seconds' worth. A request is taken
-off in full, however large; an account below zero says how long the client must pause until it is even
-again. That is what Kafka's window of samples comes to: bursts pass, the mean does not exceed the limit.
+Each limited client has an account. It refills at the client's rate, up to `BURST_S` seconds' worth. The full size of a
+request is subtracted, however large it is. A balance below zero says how long the client must pause until it is zero
+again. The effect is that of Kafka's window of samples: bursts pass, and the mean does not exceed the limit.
 
-The caller answers first, with the throttle time in the response, and then reads nothing more from that
-connection for so long. Nobody is limited until a quota is set: the cost is then one look at an empty map.
+The caller answers first, with the throttle time in the response, and then does not read from that connection for that
+time. No client is limited until a quota is set; until then the cost is one lookup in an empty map.
 """
 
 import math
@@ -28,10 +28,10 @@ Kind = Literal["produce", "fetch"]
 
 BURST_S: Final = 10
 LONGEST_PAUSE_MS: Final = 2**31 - 1
-"""What the field of a response holds."""
+"""The largest value that the response's field can hold."""
 
 MAX_ACCOUNTS: Final = 10_000
-"""Client ids are the clients' own invention: when there are more, accounts that are full again are dropped."""
+"""Clients choose their client ids freely. When there are more accounts than this, full accounts are dropped."""
 
 _QUOTA_NAMES: Final[Mapping[Kind, str]] = {"produce": PRODUCER_BYTE_RATE, "fetch": CONSUMER_BYTE_RATE}
 
@@ -71,7 +71,7 @@ class Quotas:
         image.subscribe(self._image_changed)
 
     def charge(self, client_id: str, kind: Kind, nbytes: int, now_ms: int, user: str = ANONYMOUS) -> int:
-        """Takes `nbytes` off the client's account. Returns how many milliseconds it must pause."""
+        """Subtracts `nbytes` from the client's account. Returns how many milliseconds the client must pause."""
         if not self._limits:
             return 0
         caller = (kind, user, client_id)
@@ -81,7 +81,7 @@ class Quotas:
         return 0 if holder is None else self._accounts[holder].charge(nbytes, now_ms)
 
     def _admit(self, caller: tuple[Kind, str, str], now_ms: int) -> None:
-        """Finds the limit that holds. Clients under a limit that names only their user share one account."""
+        """Finds the limit that applies. Clients under a limit that names only their user share one account."""
         kind, user, client_id = caller
         if len(self._holders) >= MAX_ACCOUNTS:
             self._drop_full(now_ms)

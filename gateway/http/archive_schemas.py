@@ -1,4 +1,4 @@
-"""The documents of the archive's operations; `schemas` says how documents are made."""
+"""The JSON documents of the archive's operations. The rules for documents are in `schemas`."""
 
 from typing import Literal, Self
 
@@ -10,11 +10,15 @@ from cold_tier.reports import (
     ArchivedSegment,
     Collected,
     Considered,
+    Estimate,
     HeldSegment,
+    HoldingTransaction,
+    Line,
     PartitionStatus,
     RepairDecision,
     Repaired,
     RestoredTopic,
+    TopicFacts,
 )
 from gateway.http.schemas import Reply, Request, TopicName
 from gateway.http.topic_settings import NewSettings
@@ -28,10 +32,12 @@ class ArchivedSegmentDocument(Reply):
     max_timestamp: int | None
     rows_bytes: int = Field(description="Of the Parquet object.")
     index_bytes: int
+    aside_bytes: int = Field(description="Of the object with aborted batches and markers; 0 if it has none.")
     log_bytes: int = Field(description="Of the local segment it was made from.")
     archived_ms: int
     rows_object: str = Field(description="The Parquet object's name, below `bucket`.")
     index_object: str
+    aside_object: str | None
 
     @classmethod
     def of(cls, archived: ArchivedSegment) -> Self:
@@ -44,10 +50,12 @@ class ArchivedSegmentDocument(Reply):
             max_timestamp=_time(segment.max_timestamp_ms),
             rows_bytes=segment.rows_bytes,
             index_bytes=segment.index_bytes,
+            aside_bytes=segment.aside_bytes,
             log_bytes=segment.log_bytes,
             archived_ms=segment.archived_ms,
             rows_object=archived.rows_object,
             index_object=archived.index_object,
+            aside_object=archived.aside_object,
         )
 
 
@@ -70,6 +78,7 @@ class ArchivedRangeDocument(Reply):
     rows: int
     rows_bytes: int
     index_bytes: int = Field(description="Where there are more than a thousand segments, estimated by the newest.")
+    aside_bytes: int = Field(description="Aborted batches and markers of transactions.")
     log_bytes: int
     min_timestamp: int | None
     max_timestamp: int | None
@@ -88,6 +97,7 @@ class ArchivedRangeDocument(Reply):
             rows=archived.rows,
             rows_bytes=archived.rows_bytes,
             index_bytes=archived.index_bytes,
+            aside_bytes=archived.aside_bytes,
             log_bytes=archived.log_bytes,
             min_timestamp=_time(archived.min_timestamp_ms),
             max_timestamp=_time(archived.max_timestamp_ms),
@@ -117,6 +127,26 @@ class HeldSegmentDocument(Reply):
         )
 
 
+class HoldingTransactionDocument(Reply):
+    transactional_id: str | None = Field(description="Null where it is not known: batches do not carry it.")
+    producer_id: int
+    first_offset: int = Field(description="Of the transaction in this partition.")
+    what: str = Field(description="The same in words.")
+    since_ms: int = Field(description="When the transaction began here, in milliseconds since 1970.")
+    hint: str = Field(description="What to do.")
+
+    @classmethod
+    def of(cls, holding: HoldingTransaction) -> Self:
+        return cls(
+            transactional_id=holding.transactional_id,
+            producer_id=holding.producer_id,
+            first_offset=holding.first_offset,
+            what=str(holding),
+            since_ms=holding.since_ms,
+            hint=holding.hint,
+        )
+
+
 class PartitionArchiveDocument(Reply):
     partition: int
     enabled: bool = Field(description="Whether sealed segments are archived now.")
@@ -132,6 +162,10 @@ class PartitionArchiveDocument(Reply):
         description="A local segment that is damaged, or whose archived copy is gone: neither it nor what follows is "
         "archived or deleted before that is put right.",
     )
+    held_by: HoldingTransactionDocument | None = Field(
+        default=None,
+        description="The open transaction that the next sealed segment waits for: nothing undecided is archived.",
+    )
     failing_since: int | None = Field(default=None, description="Milliseconds since 1970; null while archiving works.")
     recovered: int | None = Field(
         default=None, description="When archiving last began to work again; null if it never failed here."
@@ -140,6 +174,9 @@ class PartitionArchiveDocument(Reply):
         default="",
         description="Why nothing is archived, dropped or deleted until somebody decides: the bucket went back to an "
         "older state, or somebody else has published there. Empty while it is not stopped.",
+    )
+    pending_end_offset: int | None = Field(
+        default=None, description="Where the sealed segments end that wait to be archived; null where none waits."
     )
     segments: list[ArchivedSegmentDocument]
     next_offset: int | None = Field(description="Ask again with this `offset` for the segments that follow; else null.")
@@ -165,9 +202,11 @@ class PartitionArchiveDocument(Reply):
             failures=status.failures,
             last_failure=status.last_failure,
             held=None if status.held is None else HeldSegmentDocument.of(status.held),
+            held_by=None if status.held_by is None else HoldingTransactionDocument.of(status.held_by),
             failing_since=status.failing_since_ms,
             recovered=status.recovered_ms,
             stopped=status.stopped,
+            pending_end_offset=status.pending_end_offset,
             segments=[ArchivedSegmentDocument.of(segment) for segment in segments],
             next_offset=next_offset,
         )
@@ -178,6 +217,48 @@ class TopicArchive(Reply):
     id: str
     bucket: str
     partitions: list[PartitionArchiveDocument]
+
+
+class CostLine(Reply):
+    what: str
+    amount: float
+    unit: str
+    price: float = Field(description="Of one unit.")
+    cost: float
+
+    @classmethod
+    def of(cls, line: Line) -> Self:
+        return cls(what=line.what, amount=line.amount, unit=line.unit, price=line.price, cost=line.cost)
+
+
+class TopicCost(Reply):
+    topic: str
+    retention_ms: int
+    span_ms: int = Field(description="From the oldest archived record to the newest: what the rate is taken from.")
+    stored_bytes: int
+    log_bytes_per_month: float
+    held_log_bytes: float
+    bucket: list[CostLine]
+    local: list[CostLine]
+    local_disks_alone: list[CostLine]
+    monthly_with_archive: float
+    monthly_local_disks_alone: float
+
+    @classmethod
+    def of(cls, topic: str, facts: TopicFacts, estimate: Estimate) -> Self:
+        return cls(
+            topic=topic,
+            retention_ms=estimate.retention_ms,
+            span_ms=facts.span_ms,
+            stored_bytes=facts.rows_bytes + facts.index_bytes,
+            log_bytes_per_month=estimate.log_bytes_per_month,
+            held_log_bytes=estimate.held_log_bytes,
+            bucket=[CostLine.of(line) for line in estimate.bucket],
+            local=[CostLine.of(line) for line in estimate.local],
+            local_disks_alone=[CostLine.of(line) for line in estimate.disks],
+            monthly_with_archive=estimate.with_archive,
+            monthly_local_disks_alone=estimate.without_archive,
+        )
 
 
 class BucketDocument(Reply):

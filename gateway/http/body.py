@@ -1,8 +1,8 @@
-"""Reading request bodies within limits: of size before anything is allocated, of time, and of memory over all.
+"""Reads request bodies within limits: of size before anything is allocated, of time, and of memory over all clients.
 
-A client that announces too much is refused before a byte of it is read; one that announces nothing (chunked) is
-cut off where the limit is passed. aiohttp waits for a body for ever by itself, so the time limit is here. The size
-counts after decompression.
+A client that announces too many bytes is refused before one is read. A client that announces no length (chunked) is cut
+off when it passes the limit. aiohttp itself waits for a body for ever, so the time limit is here. The size counts after
+decompression.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from gateway.http.problems import BAD_REQUEST, BODY_TIMEOUT, BODY_TOO_LARGE, Pro
 from gateway.off_loop import off_loop
 
 JOIN_BYTES: Final = 1024
-"""Of a body, to be weighed as a record: those of a megabyte and more are put together in a thread."""
+"""So many bytes of a body count as one record for `off_loop`: bodies of a megabyte and more are joined in a thread."""
 
 
 class BodyReader:
-    """One per server; `buffered_bytes` counts the bodies that are in memory now."""
+    """One per server. `buffered_bytes` counts the bodies that are in memory now."""
 
     def __init__(self, timeout_ms: int, max_buffered_bytes: int) -> None:
         self.timeout_s = timeout_ms / 1000
@@ -37,7 +37,7 @@ class BodyReader:
             raise self._too_large(limit)
 
     async def read(self, request: web.Request, limit: int) -> bytes:
-        """The whole body. The caller calls `release(request, len(body))` when the request is done."""
+        """Returns the whole body. The caller calls `release(request, len(body))` when the request is done."""
         self.check_announced(request, limit)
         if not request.body_exists:
             return b""
@@ -56,7 +56,7 @@ class BodyReader:
                         raise budget.refusal(address)
                     counted = size
                     chunks.append(chunk)
-            # The pages of a long one cost tens of milliseconds to touch for the first time.
+            # For a long body, the first access to its memory pages costs tens of milliseconds.
             body = chunks[0] if len(chunks) == 1 else await off_loop(size // JOIN_BYTES, b"".join, chunks)
             counted -= len(body)
             return body

@@ -1,6 +1,6 @@
 """Memory that the requests of all clients share (`gateway.budget`): bodies that arrive, and answers not read yet.
 
-Who finds no room is told 429 where an address has used up its share, 503 where all of it is taken.
+A request that finds no room gets 429 if its address has used up its share, and 503 if the whole memory is in use.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ WAIT_S: Final = 10.0
 
 class Budget(shared.Budget):
     def refusal(self, address: str) -> Problem:
-        """Its words for a client; the connection is closed, as what it still sends would have to be read."""
+        """Returns the refusal for a client. It closes the connection, or else the rest of the request must be read."""
         if self.held_by(address) * 2 > self.most_for_one:
             return Problem(TOO_MUCH, f"{self.what} of {address} fill the memory set aside for one address", close=True)
         return Problem(OVERLOADED, f"{self.what} of all clients together fill the memory set aside", close=True)
 
 
 class Lease:
-    """What one request holds of a budget; all of it is given back at the end of the block."""
+    """What one request holds of a budget. All of it is given back at the end of the block."""
 
     def __init__(self, budget: Budget, request: web.Request) -> None:
         self._budget = budget
@@ -51,7 +51,7 @@ class Lease:
             raise self._budget.refusal(self._address)
 
     async def hold(self, size: int) -> None:
-        """So much in all, once there is room for it."""
+        """Waits for room and then holds exactly `size` bytes."""
         if size < self.held:
             self._budget.give_back(self._address, self.held - size)
             self.held = size
@@ -64,5 +64,5 @@ class Lease:
 
 
 def address_of(request: web.Request) -> str:
-    """Of the client, without its port."""
+    """Returns the client's address without its port."""
     return request.remote or ""

@@ -1,4 +1,4 @@
-"""The compiled walk over a long JSON array. It releases the GIL, allocates nothing and never raises.
+"""A compiled function that walks over a long JSON array. It releases the GIL, allocates nothing and never raises.
 
 It has one signature and is compiled, or loaded from numba's cache, when this module is imported.
 """
@@ -20,11 +20,12 @@ _TWO: Final = types.UniTuple(_INT, 2)  # type: ignore[no-untyped-call]
 
 @kernel(_TWO(_BYTES, _INT, _INT, _INT, _INT, _INT, types.int64[:, ::1]))
 def cut_array(data, start, most_elements, most_values, piece_bytes, piece_values, pieces):  # type: ignore[no-untyped-def]
-    """Cuts the array that begins before `start` between its elements, into pieces of about so many bytes or values.
+    """Cuts the array that begins before `start` between its elements, into pieces of about `piece_bytes`.
 
-    Returns (pieces, where the array's closing bracket is); below zero: what is wrong, and at which element. A row of
-    `pieces` is (start, end, elements, values). Whether this is JSON is for the parser of the pieces: the whole is an
-    array if, and only if, each piece in brackets is one.
+    A piece also ends after about `piece_values` values. Returns (number of pieces, position of the array's closing
+    bracket). If the first number is negative, it is the error, and the second is the element where it is. A row of
+    `pieces` is (start, end, elements, values). This does not check that the text is JSON; the parser of the pieces
+    does. The whole is an array if and only if each piece in brackets is one.
     """
     count = elements = values = 0
     piece_start, piece_first, values_before = start, 0, 0
@@ -34,7 +35,7 @@ def cut_array(data, start, most_elements, most_values, piece_bytes, piece_values
     while at < len(data):
         byte = data[at]
         if in_string:
-            if byte == 0x5C:  # a backslash: whatever follows is part of the string
+            if byte == 0x5C:  # a backslash: the next byte is part of the string
                 at += 1
             elif byte == 0x22:
                 in_string = False

@@ -1,11 +1,12 @@
-"""Many messages in one JSON document, as records.
+"""Turns many messages in one JSON document into records.
 
-A parser of JSON keeps the interpreter to itself until it is done, which for the longest document is seconds. So a
-document is cut between its messages by a kernel that releases the interpreter, and parsed piece by piece. What a piece
-became is records before the next one is parsed: as checked objects they would take ten times the room.
+A JSON parser holds the interpreter until it is done; for the longest document that takes seconds. So a compiled
+function, which releases the interpreter, cuts the document between its messages, and each piece is parsed on its own.
+The messages of a piece become records before the next piece is parsed: as checked objects they would take ten times the
+memory.
 
-A piece is parsed by msgspec, ten times as fast as by pydantic (16 MB in 0.1 s). What msgspec does not take, pydantic
-decides, which also has the words for what is wrong; so msgspec may take less than `schemas.NewMessage`, and never more.
+msgspec parses a piece, ten times as fast as pydantic (16 MB in 0.1 s). If msgspec refuses the piece, pydantic decides
+and has the words for what is wrong. So msgspec may accept less than `schemas.NewMessage`, but never more.
 """
 
 import re
@@ -26,15 +27,15 @@ from hot_tier.record.records import NewRecord
 
 PIECE_BYTES: Final = 256 * 1024
 PIECE_VALUES: Final = 4_000
-"""A piece takes up to a millisecond, and ten if it is wrong."""
+"""A piece takes up to 1 ms to parse, and 10 ms if it is wrong."""
 MESSAGE_VALUES: Final = 4 * MAX_HEADERS + 20
-"""More than a message that is right has."""
+"""More values than a correct message has."""
 WHOLE_BYTES: Final = 4 * 1024
-"""So short a document is parsed as a whole."""
+"""A document up to this size is parsed as a whole."""
 MESSAGE_COST_BYTES: Final = 600
-"""Of a message, beside its contents: its record, its place, its result."""
+"""The memory of a message besides its contents: its record, its place, its result."""
 VALUE_COST_BYTES: Final = 60
-"""Of a value, a header's name say, as an object."""
+"""The memory of one value as an object, for example of a header's name."""
 
 _OPENING: Final = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"messages"[ \t\r\n]*:[ \t\r\n]*\[')
 _CLOSING: Final = re.compile(rb"\][ \t\r\n]*\}[ \t\r\n]*")
@@ -48,7 +49,7 @@ class _Header(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class _Message(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """As `schemas.NewMessage`."""
+    """The same message as `schemas.NewMessage`."""
 
     key: str | None = None
     key_encoding: Encoding = "text"
@@ -65,11 +66,11 @@ _QUICK: Final = msgspec.json.Decoder(list[_Message])
 class Messages(NamedTuple):
     records: list[NewRecord]
     partitions: list[int | None]
-    """As the messages say."""
+    """The partitions that the messages name."""
 
 
 def let_go(records: list[NewRecord]) -> None:
-    """One by one: to clear a list of 600,000 headers keeps the interpreter from all others until it is done."""
+    """Frees records one by one. To clear a list of 600,000 headers at once would hold the interpreter for too long."""
     while records:
         records.pop()
 
@@ -82,23 +83,28 @@ class _Piece(NamedTuple):
 
 
 class Batch:
-    """A document of messages, cut but not yet parsed."""
+    """A document of messages that is cut but not yet parsed."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
         self._pieces: list[_Piece] = [] if len(raw) <= WHOLE_BYTES else _cut(raw)
-        """None: the document is parsed as a whole."""
+        """Empty if the document is parsed as a whole."""
         self._values = sum(piece.values for piece in self._pieces)
 
     @property
+    def messages(self) -> int:
+        """Returns how many messages there are; of a short document, at least so many."""
+        return sum(piece.messages for piece in self._pieces) or self._raw.count(b"{")
+
+    @property
     def cost_bytes(self) -> int:
-        """About what its records and their results take."""
+        """About the memory that its records and their results take."""
         messages = sum(piece.messages for piece in self._pieces)
         return len(self._raw) + self._values * VALUE_COST_BYTES + messages * MESSAGE_COST_BYTES
 
     @property
     def weight(self) -> int:
-        """As many plain records it is as much work as: a value is one, and so is a kilobyte."""
+        """The work it takes, in plain records: a value counts as one, and so does a kilobyte."""
         return self._values + len(self._raw) // 1024
 
     def read(self, now_ms: int) -> Messages:
@@ -110,7 +116,7 @@ class Batch:
                     records.append(_record(message, len(records), now_ms))
                     partitions.append(message.partition)
         except Problem:
-            # The traceback would keep them, and whoever lets go of it, the loop, would free them one by one.
+            # Otherwise the traceback keeps the records alive, and the loop frees them one by one when it drops it.
             let_go(records)
             raise
         return Messages(records, partitions)
@@ -125,7 +131,7 @@ class Batch:
         for start, end, count, _ in self._pieces:
             messages = _parse_piece(b"".join((b"[", raw[start:end], b"]")), first)
             if len(messages) != count:
-                raise _refused(f"/messages/{first + len(messages)}", "there is no message here")
+                raise _refused(f"/messages/{first + len(messages)}", "a message is missing here")
             yield messages
             first += count
 
@@ -153,7 +159,7 @@ def _cut(raw: bytes) -> list[_Piece]:
     if count == TOO_MANY_VALUES:
         raise _refused(f"/messages/{at}", f"the message has more than {MAX_HEADERS} headers, or unknown members")
     if count < 0:
-        raise Problem(BAD_JSON, f"the document ends in message {at}")
+        raise Problem(BAD_JSON, f"the document ends inside message {at}")
     if _CLOSING.fullmatch(raw, at) is None:
         raise _odd()
     return [_Piece(*row) for row in rows[:count].tolist()]
@@ -180,7 +186,7 @@ def _record(message: _Message | NewMessage, index: int, now_ms: int) -> NewRecor
         place = f"/messages/{index}"
         raise Problem(
             BAD_DOCUMENT,
-            f"{place}: what is announced as base64 is not",
+            f"{place}: a member marked as base64 is not base64",
             hint="Send standard base64 with padding, or leave the encoding out to send text.",
             extra={"errors": [{"pointer": place, "detail": "not base64"}]},
         ) from None

@@ -1,7 +1,8 @@
 """Records as the API shows them: JSON objects, NDJSON lines, values alone, Arrow batches.
 
-Keys and header values are text when they are UTF-8, else base64 with a note of it; values are always base64, so that a
-reader never has to guess, unless it asks for text. An object has exactly the members of `schemas.Message`.
+Keys and header values are text if they are UTF-8; otherwise they are base64, and a member says so. Values are always
+base64, so that a reader never has to guess, unless it asks for text. An object has exactly the members of
+`schemas.Message`.
 """
 
 import io
@@ -28,11 +29,11 @@ _COLUMNS: "Final[list[pa.Field[Any]]]" = [
     pa.field("leaderEpoch", pa.int32(), nullable=False),
 ]
 SLICE_VALUES: Final = 500
-"""Records and their headers."""
+"""Counts records and their headers."""
 SLICE_BYTES: Final = 256 * 1024
 ARROW_BYTES: Final = 1024 * 1024
 ARROW_SCHEMA: Final = pa.schema(_COLUMNS)
-"""The columns of the archive."""
+"""The same columns as in the archive."""
 
 
 def message(record: Record, *, as_text: bool) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def message(record: Record, *, as_text: bool) -> dict[str, Any]:
 
 
 def new_message(partition: int, record: NewRecord) -> dict[str, Any]:
-    """As `schemas.NewMessage`, to be sent to another broker."""
+    """Returns the record in the form of `schemas.NewMessage`, for another broker."""
     shown: dict[str, Any] = {"partition": partition, "timestamp": record.timestamp}
     _show(shown, "key", record.key)
     _show(shown, "value", record.value)
@@ -83,7 +84,7 @@ def json_line(record: Record, *, as_text: bool) -> bytes:
 
 
 def value_line(record: Record) -> bytes:
-    """The value as it is; an empty line for none."""
+    """Returns the value unchanged; an empty line if there is no value."""
     return (record.value or b"") + b"\n"
 
 
@@ -94,7 +95,7 @@ class LineWriter:
     async def write(
         self, columns: RecordColumns, limit: int, skip: Collection[int]
     ) -> AsyncIterator[tuple[int, bytes]]:
-        """The first `limit` messages but those to skip, slice by slice: how many, and their bytes."""
+        """Yields the first `limit` messages without those to skip, slice by slice: their number and their bytes."""
         for part in _slices(columns):
             weight = len(part) + _header_count(part)
             count, lines = await off_loop(weight, _lines, part, limit, skip, self._line)
@@ -112,7 +113,7 @@ def content_bytes(columns: RecordColumns) -> int:
 
 
 def _slices(columns: RecordColumns) -> Iterator[RecordColumns]:
-    """A few records, or one large one, at a time: as objects they take many times the room, and time on the loop."""
+    """Yields a few records, or one large record, at a time: as objects they take much memory, and time on the loop."""
     count = len(columns)
     size, values = content_bytes(columns), count + _header_count(columns)
     step = max(1, int(count * min(SLICE_BYTES / max(size, 1), SLICE_VALUES / max(values, 1))))
@@ -129,7 +130,7 @@ def _lines(columns: RecordColumns, limit: int, skip: Collection[int], line: Line
 
 
 class ArrowWriter:
-    """The Arrow IPC stream format; as many record batches as there are chunks."""
+    """Writes the Arrow IPC stream format, one record batch or more per chunk."""
 
     def __init__(self) -> None:
         self._sink = _Pieces()
@@ -169,7 +170,7 @@ def _arrow_batch(columns: RecordColumns) -> pa.RecordBatch:
 
 
 class _Pieces(io.RawIOBase):
-    """A file for Arrow to write to, emptied after each batch."""
+    """A file that Arrow writes to. It is emptied after each batch."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []

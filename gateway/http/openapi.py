@@ -14,10 +14,11 @@ REF_TEMPLATE: Final = "#/components/schemas/{model}"
 
 _STATUS_TEXT: Final = {
     400: "The request is malformed.",
-    403: "A web page of another site sent it, or the name in `Host` is not the broker's.",
+    403: "The sender may not do it, a web page of another site sent it, or the name in `Host` is not the broker's.",
     404: "It names something that does not exist.",
     406: "No representation matches `Accept`.",
     409: "What is there now refuses the request.",
+    410: "The key of archived records was destroyed; nobody can read them any more.",
     413: "The body or the message is too large.",
     415: "The body has the wrong media type.",
     503: "Try again.",
@@ -25,10 +26,15 @@ _STATUS_TEXT: Final = {
 
 _TAGS: Final = {
     "messages": "Producing and consuming.",
+    "sql": "Queries over topics.",
     "topics": "Topics and their settings.",
     "groups": "Consumer groups and their offsets.",
+    "transactions": "Messages and offsets that count together or not at all.",
     "dead letters": "Records that a group could not handle.",
     "archive": "What is in the bucket.",
+    "users": "Users and their passwords.",
+    "access rules": "Who may do what.",
+    "console": "The web pages, and who looks at them.",
     "service": "The node and the cluster.",
 }
 

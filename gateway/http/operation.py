@@ -1,8 +1,8 @@
-"""An operation of the API: address, parameters, body, answers, handler. The route table and /openapi.json are
-both made from these and from nothing else, so that the document cannot promise what the server does not do.
+"""An operation of the API: path, parameters, body, answers, handler.
 
-`Operation.run` reads the parameters and the body, and only then calls the handler: a handler sees valid values. An
-operation with a `place` is done by the broker that is there; others pass it on.
+The route table and /openapi.json are both made from operations only, so the document cannot promise what the server
+does not do. `Operation.run` reads the parameters and the body, and only then calls the handler, so a handler sees valid
+values. The broker that an operation's `place` returns does it; the others forward it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
+from gateway.http.login import sender
 from gateway.http.parameters import Parameter, read_parameters
+from gateway.http.peers.behalf import SENDER
 from gateway.http.peers.forwarding import Place, relay
+from gateway.http.permissions import Needs, check
 from gateway.http.problems import BAD_DOCUMENT, BAD_JSON, WRONG_MEDIA_TYPE, Problem
 from gateway.off_loop import off_loop
 from gateway.principal import Principal
+from hot_tier.cluster.acls import CLUSTER_NAME, ResourceType
+from hot_tier.cluster.acls import Operation as Permitted
 
 if TYPE_CHECKING:
     from gateway.http.api import Api
@@ -29,9 +34,9 @@ TEXT: Final = "text/plain"
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 
 MOST_VALUES: Final = 10_100
-"""Of a document. It takes 60 ms to say that all of so many are wrong."""
+"""Limit for one document. If all of these values are wrong, it takes 60 ms to report them."""
 RECORD_BYTES: Final = 64
-"""Of a document, for guessing how many records it may hold."""
+"""So many bytes of a document count as one record, to guess how many records it may hold."""
 
 Schema = Mapping[str, Any]
 
@@ -44,25 +49,39 @@ class Call:
     request: web.Request
     values: dict[str, Any]
     body: Any
-    """bytes for a raw body; the model, or what `Document.read` made, for a document; None without a body."""
+    """bytes for a raw body; the model, or what `Document.read` returned, for a document; None without a body."""
     raw: bytes | None = None
-    """The body as it came."""
+    """The body as it was received."""
     forwarded: bool = False
-    """Another broker has passed it on: it is done here or refused."""
+    """Another broker has forwarded the request: this broker does it or refuses it."""
     alone: bool = False
-    """Another broker asks for what this one has itself."""
+    """Another broker asks for what this broker has itself."""
 
     @property
     def principal(self) -> Principal:
-        return cast("Connection", self.request.protocol).principal
+        """Returns the client, also of a request that another broker has forwarded."""
+        return sender(self.request)
 
+    def may(self, operation: Permitted, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        return self.api.node.authorizer.allows(self.principal, operation, kind, name)
+
+    @property
+    def by_broker(self) -> bool:
+        """Returns whether another broker sent the request for itself, and its certificate shows that it is one."""
+        connection = cast("Connection", self.request.protocol)
+        its_own = self.forwarded and SENDER not in self.request.headers
+        return its_own and bool(connection.listener.peers) and connection.listener.is_peer(connection.principal)
+
+
+ASKED: Final = web.RequestKey("asked", Call)
+"""Where a request has its `Call`, for those who look at it afterwards."""
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
 class RawBody:
-    """Any bytes of any media type, taken as they are."""
+    """Any bytes of any media type, used unchanged."""
 
     description: str
     limit: Literal["max_message_bytes"] = "max_message_bytes"
@@ -75,7 +94,7 @@ class Document:
     model: type[BaseModel]
     limit: Literal["max_batch_bytes", "max_document_bytes"] = "max_document_bytes"
     read: Callable[[bytes], Any] | None = None
-    """Makes of the document what the handler gets; else it gets the model, read and checked."""
+    """Turns the document into what the handler gets. Without it, the handler gets the checked model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +108,31 @@ class Answer:
 class Operation:
     name: str
     """The operationId, and the label of this operation in the metrics."""
-    method: Literal["GET", "HEAD", "POST", "PATCH", "DELETE"]
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     tag: str
     summary: str
     handler: Handler
     answers: Mapping[int, Answer]
     problems: tuple[int, ...] = ()
-    """Statuses that this operation answers beside those every operation may."""
+    """Statuses that this operation may answer, besides those that every operation may answer."""
     parameters: tuple[Parameter, ...] = ()
     body: RawBody | Document | None = None
     description: str = ""
     place: Place | None = None
-    """Which broker does it, if not any."""
+    """Which broker does it; None if any broker can."""
+    reads: bool = False
+    """A POST that changes nothing: its document is a question."""
+    needs: Needs = field(kw_only=True)
+    """What the sender must be allowed to do."""
+
+    @property
+    def changes(self) -> bool:
+        return not self.reads and self.method not in ("GET", "HEAD")
 
     async def run(self, api: "Api", request: web.Request) -> web.StreamResponse:
-        call = Call(api, request, read_parameters(request, self.parameters), None)
+        call = request[ASKED] = await self._call(api, request)
+        check(self.needs, call, of_body=False)
         shape = self.body
         if shape is None:
             return await self._run_at_place(call)
@@ -114,25 +142,30 @@ class Operation:
         try:
             call.raw = call.body = raw
             if isinstance(shape, Document):
-                read = shape.read or partial(read_document, shape.model)
-                call.body = await off_loop(len(raw) // RECORD_BYTES, read, raw)
+                parse = shape.read or partial(read_document, shape.model)
+                call.body = await off_loop(len(raw) // RECORD_BYTES, parse, raw)
+            check(self.needs, call, of_body=True)
             return await self._run_at_place(call)
         finally:
             api.bodies.release(request, len(raw))
 
+    async def _call(self, api: "Api", request: web.Request) -> Call:
+        values = read_parameters(request, self.parameters)
+        forwarded, alone = await api.peers.admit(request)
+        return Call(api, request, values, None, None, forwarded, alone)
+
     async def _run_at_place(self, call: Call) -> web.StreamResponse:
-        call.forwarded, call.alone = await call.api.peers.admit(call.request)
         if self.place is not None and (broker := await self.place(call)) is not None:
             return await relay(call, broker)
         return await self.handler(call)
 
 
 def _check_media_type(request: web.Request) -> None:
-    """Also that one is given: a web page of another site can send a body without one, and none with this one."""
+    """Requires the JSON media type. A web page of another site can send a body without one, but not with this one."""
     if request.content_type != JSON:
         sent = request.headers.get("Content-Type")
         announced = "without a Content-Type" if sent is None else f"as {sent!r}"
-        raise Problem(WRONG_MEDIA_TYPE, f"the body is announced {announced}, and this address takes {JSON}")
+        raise Problem(WRONG_MEDIA_TYPE, f"the body was sent {announced}, but this address takes only {JSON}")
 
 
 def read_document(model: type[BaseModel], raw: bytes) -> BaseModel:
@@ -145,7 +178,7 @@ def read_document(model: type[BaseModel], raw: bytes) -> BaseModel:
 
 
 def document_problem(error: ValidationError, first_message: int | None = None) -> Problem:
-    """What to say of a document, or of the messages of one from `first_message` on."""
+    """Returns the problem for a document, or for those of its messages that begin at `first_message`."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if found[0]["type"] == "json_invalid":
         where = "" if first_message is None else f"after {first_message} messages: "

@@ -1,8 +1,8 @@
 """Parameters of a request: declared once, read by the server and shown in the OpenAPI document.
 
-A `Parameter` has a JSON schema for readers and a `parse` for the server; `tests/gateway/http/test_parameters.py`
-holds them against each other. A parameter that no operation declares is refused, because a misspelt `limt=` that
-is silently ignored costs someone an afternoon.
+A `Parameter` has a JSON schema for readers and a `parse` for the server; `tests/gateway/http/test_parameters.py` checks
+that they agree. A parameter that no operation declares is refused: if a misspelt `limt=` were silently ignored, the
+mistake would be hard to find.
 """
 
 import re
@@ -53,7 +53,7 @@ class Parameter:
     description: str
     schema: Mapping[str, Any]
     parse: Callable[[str], Any]
-    """Raises ValueError, whose text completes "the parameter …"."""
+    """Raises ValueError; its text completes the sentence "the parameter …"."""
     required: bool = False
     default: Any = None
 
@@ -90,7 +90,7 @@ def client_id(text: str) -> str:
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since 1970, at least 0: Kafka's negative times are commands, and nothing here is older."""
+    """Returns milliseconds since 1970, at least 0: negative times are commands in Kafka, and no record is older."""
     if _WHOLE_NUMBER.fullmatch(text) is not None and int(text) <= INT64_MAX:
         return int(text)
     iso = text
@@ -113,7 +113,7 @@ def integer_schema(low: int, high: int, **more: Any) -> dict[str, Any]:
 
 
 def read_parameters(request: web.Request, parameters: Iterable[Parameter]) -> dict[str, Any]:
-    """The values of all declared parameters, defaults included."""
+    """Returns the values of all declared parameters, defaults included."""
     query = request.rel_url.query
     values: dict[str, Any] = {}
     known = 0

@@ -1,7 +1,7 @@
-"""Which partition a message goes to: the same one for a key as Kafka's own clients choose, else spread evenly.
+"""Chooses the partition of a message: for a key the same one as Kafka's clients choose, otherwise spread evenly.
 
-Keyless messages stick to one partition while its batch is open and then move on, so that a flood of single posts makes
-few large batches and a trickle goes round robin.
+Messages without a key stay at one partition while its batch is open, and then move to the next. So many single posts
+make few large batches, and few posts go to the partitions in turn.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's murmur2, as an unsigned number."""
+    """Returns Kafka's murmur2 hash as an unsigned number."""
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3
@@ -31,7 +31,7 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 class StickySpread:
-    """Partitions for keyless messages; `is_open` tells whether a batch of (topic, partition) still takes some."""
+    """Chooses partitions for keyless messages. `is_open` says whether the batch of (topic, partition) takes more."""
 
     def __init__(self, is_open: Callable[[str, int], bool]) -> None:
         self._is_open = is_open

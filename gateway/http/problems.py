@@ -1,45 +1,37 @@
-"""Every refusal as `application/problem+json` (RFC 9457), and which status each cause has.
+"""Every refusal as `application/problem+json` (RFC 9457), and the status of each cause.
 
-One rule gives the status, so that a client can act on it alone:
+The status follows one rule, so that a client can act on the status alone:
 
-    400  the request is not one that /openapi.json describes
+    400  the request does not match /openapi.json
     404  it names something that does not exist
-    409  it is well formed, but what is there now refuses it: an offset out of range, a topic that exists
-    403  a web page of another site sent it, or it was sent to a name that is not ours
-    413, 415, 406, 408, 405  as HTTP means them
+    409  it is well formed, but the present state does not allow it: an offset out of range, a topic that exists
+    403  no access rule allows it; or a web page of another site sent it, or it was sent to a name that is not ours
+    413, 415, 406, 408, 405  as HTTP defines them
     429  try again with less at once: this address has used up its share
     503  try again: nothing is wrong with the request
     507  the disk is full
-    500  ours
+    500  a mistake of ours
 
-Each problem has a `hint`: what to do next. An error brings its own, or `KINDS` has one for its class. The `type`
-is a name to compare with, never to fetch.
+Each problem has a `hint`: what to do next. An error brings its own, or `kinds.KINDS` has one for its class. The `type`
+is a name for comparisons, not an address to fetch.
 """
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 from aiohttp import web
 
-from cold_tier import errors as cold
-from gateway.coordinators import errors as groups
+from gateway.http.kinds import INTERNAL, Kind, kind_of
 from hot_tier import errors
 
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:tierlog:problem:"
 
 
-class Kind(NamedTuple):
-    status: int
-    name: str
-    title: str
-    hint: str
-
-
 class Problem(Exception):
-    """A refusal decided at the HTTP border; whatever lies deeper raises a `TierlogError` instead."""
+    """A refusal that the HTTP layer decides. Deeper layers raise a `TierlogError` instead."""
 
     def __init__(
         self,
@@ -86,6 +78,33 @@ WRONG_LISTENER: Final = Kind(
     "This listener does not take such requests",
     "Use another listener of the broker; the setting listener.<name>.takes says what each of them takes.",
 )
+NOT_AUTHORIZED: Final = Kind(
+    403,
+    "not-authorized",
+    "You may not do this",
+    "Ask an administrator for an access rule: `tierlog acl add`, or Kafka's `kafka-acls`.",
+)
+AUTHORIZATION_OFF: Final = Kind(
+    409,
+    "authorization-off",
+    "Access rules do not hold on this node",
+    "Everybody may do everything. The setting authorization.enabled changes that.",
+)
+LOGIN_NEEDED: Final = Kind(
+    401,
+    "login-needed",
+    "This listener asks for a login",
+    "Send `Authorization: Basic` with a user and a password, or `Authorization: Bearer` with a token or an API key.",
+)
+LOGIN_FAILED: Final = Kind(
+    401, "login-failed", "The login failed", "Check the user's name and the password, the token or the API key."
+)
+BEYOND_SCOPE: Final = Kind(
+    403, "beyond-scope", "The API key is not for this", "Use a key with a wider scope, or another login."
+)
+READ_ONLY: Final = Kind(
+    403, "read-only", "The console changes nothing here", "Use the command line, or another broker's console."
+)
 NOT_FOUND: Final = Kind(
     404, "not-found", "There is nothing at this address", "The addresses are listed in /openapi.json."
 )
@@ -113,201 +132,15 @@ TOO_MUCH: Final = Kind(
     "One address asks for too much at once",
     "Read the answers that wait, close connections that are not needed, and try again after the time in `Retry-After`.",
 )
+NOT_BASE64: Final = Kind(409, "not-base64", "The key is not base64", "Encode it, or leave key_encoding out.")
 MOVED_ON: Final = Kind(
-    409, "offset-moved", "The committed offset is another one", "Read the committed offset again, and decide anew."
+    409, "offset-moved", "The committed offset is another one", "Read the committed offset again, then decide again."
 )
 NO_ARCHIVE: Final = Kind(409, "no-archive", "This node has no archive", "Start it with `tierlog serve --bucket URL`.")
 NOT_READY: Final = Kind(503, "not-ready", "The node cannot serve yet", "Try again shortly.")
 STOPPING: Final = Kind(503, "stopping", "The node is stopping", "Try again on another node, or shortly.")
-INTERNAL: Final = Kind(
-    500, "internal-error", "Something failed inside", "Try again; if it stays, look into the node's log at this time."
-)
 
 _MEMBERS: Final = frozenset({"type", "title", "status", "detail", "instance", "hint"})
-
-RETRY: Final = "Try again; the same request may succeed."
-
-KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
-    {
-        errors.CorruptBatch: Kind(400, "corrupt-batch", "The record batch is damaged", "Send it again."),
-        errors.MalformedBatch: Kind(400, "malformed-batch", "The record batch is malformed", "Encode the batch anew."),
-        errors.InvalidRecord: Kind(
-            409,
-            "invalid-record",
-            "The topic does not take this record",
-            "Give the record what the topic's settings ask for.",
-        ),
-        errors.BatchTooLarge: Kind(
-            413,
-            "message-too-large",
-            "The message is too large",
-            "Send a smaller one, or raise the topic's max.message.bytes.",
-        ),
-        errors.UnsupportedBatch: Kind(
-            400, "unsupported-batch", "The record format is not served", "Use record batches v2."
-        ),
-        errors.OutOfOrderSequence: Kind(
-            409, "out-of-order-sequence", "A batch is missing before this one", "Send it first."
-        ),
-        errors.ProducerFenced: Kind(
-            409, "producer-fenced", "A newer instance of this producer is writing", "Stop the older instance."
-        ),
-        errors.OffsetOutOfRange: Kind(
-            409,
-            "offset-out-of-range",
-            "The offset is not in the log",
-            "Use an offset from `earliest_offset` to `latest_offset`, or the words earliest or latest.",
-        ),
-        errors.CorruptLog: Kind(
-            500, "corrupt-log", "Stored records are damaged", "Read on behind the damage, or restore the partition."
-        ),
-        errors.UnknownTopic: Kind(
-            404, "unknown-topic", "There is no such topic", "Create it with POST /api/v1/topics, or check its name."
-        ),
-        errors.UnknownTopicId: Kind(404, "unknown-topic", "There is no such topic", "Ask for the topic by its name."),
-        errors.UnknownPartition: Kind(
-            404, "unknown-partition", "There is no such partition", "GET /api/v1/topics/{topic} lists the partitions."
-        ),
-        errors.TopicExists: Kind(409, "topic-exists", "The topic exists already", "Use it, or choose another name."),
-        errors.InvalidTopicName: Kind(
-            409, "invalid-topic-name", "No topic of yours can have this name", "Choose another name."
-        ),
-        errors.InvalidPartitions: Kind(
-            409,
-            "invalid-partitions",
-            "The topic cannot have so many partitions",
-            "Partitions can be added, never removed.",
-        ),
-        errors.InvalidReplication: Kind(
-            409,
-            "invalid-replication",
-            "The replicas cannot be placed",
-            "Ask for at most as many replicas as there are brokers.",
-        ),
-        errors.InvalidConfig: Kind(
-            409, "invalid-config", "These settings cannot be used together", "Correct the setting that `detail` names."
-        ),
-        errors.PolicyViolation: Kind(
-            409, "policy-violation", "The topic's settings rule this out", "Change the setting that `detail` names."
-        ),
-        errors.NotLeader: Kind(503, "not-leader", "Another broker leads this partition", RETRY),
-        errors.NoLeader: Kind(503, "no-leader", "Nobody leads this partition now", RETRY),
-        errors.BrokerUnreachable: Kind(503, "broker-unreachable", "Another broker does not answer", RETRY),
-        errors.OutcomeUnknown: Kind(
-            503,
-            "outcome-unknown",
-            "It may have been done, or not",
-            "Look before you try again: done again, it may be there twice.",
-        ),
-        errors.StaleBrokerEpoch: Kind(503, "leadership-changed", "The broker has registered anew", RETRY),
-        errors.OffsetArchived: Kind(503, "leadership-changed", "The records are in the bucket alone", RETRY),
-        errors.FencedLeaderEpoch: Kind(503, "leadership-changed", "The partition's leader has changed", RETRY),
-        errors.UnknownLeaderEpoch: Kind(503, "leadership-changed", "The partition's leader has changed", RETRY),
-        errors.OffsetNotAvailable: Kind(503, "leadership-changed", "The partition's leader has just changed", RETRY),
-        errors.UnknownBroker: Kind(
-            404, "unknown-broker", "There is no such broker", "GET /api/v1/cluster lists the brokers."
-        ),
-        errors.NoReassignment: Kind(
-            409, "no-reassignment", "No reassignment is going on", "GET /api/v1/cluster/moves lists those that are."
-        ),
-        errors.ElectionNotNeeded: Kind(
-            409, "election-not-needed", "The partition has its leader", "There is nothing to do."
-        ),
-        errors.NoEligibleLeader: Kind(
-            503, "no-eligible-leader", "Nobody can lead this partition now", "Try again once more brokers are up."
-        ),
-        errors.NotEnoughReplicas: Kind(
-            503, "not-enough-replicas", "Too few replicas are in sync", "Try again once more brokers are up."
-        ),
-        errors.DataLost: Kind(
-            503,
-            "data-lost",
-            "The only copy of the partition is gone",
-            "Have an operator bring the data directory back, or allow an unclean election.",
-        ),
-        errors.NodeIdTaken: Kind(503, "node-id-taken", "Two brokers have one number", "Give each its own node id."),
-        errors.StorageFailure: Kind(
-            503, "storage-failure", "The disk failed", "Have an operator look at the node's disk."
-        ),
-        errors.DiskFull: Kind(
-            507, "disk-full", "The disk is full", "Free room on the data directory's disk, or shorten retention."
-        ),
-        errors.MetadataUnavailable: Kind(503, "metadata-unavailable", "Cluster metadata does not answer", RETRY),
-        errors.MetadataConflict: Kind(503, "metadata-conflict", "Another change came first", RETRY),
-        errors.MetadataCompacted: Kind(503, "metadata-unavailable", "Cluster metadata is being read again", RETRY),
-        errors.LeaseExpired: Kind(503, "metadata-unavailable", "The node is registering anew", RETRY),
-        errors.InvalidRequest: Kind(
-            400, "bad-request", "The request contradicts itself", "Correct what `detail` names."
-        ),
-        cold.StoreUnavailable: Kind(503, "store-unavailable", "The archive's store does not answer", RETRY),
-        cold.ArchiveNotLoaded: Kind(503, "archive-not-loaded", "The archive's manifest is being read", RETRY),
-        cold.StoreDenied: Kind(
-            503,
-            "store-denied",
-            "The archive's store refuses the node's credentials",
-            "Have an operator look at the node's credentials and the bucket's policy.",
-        ),
-        cold.StoreError: Kind(
-            503,
-            "store-failure",
-            "The archive's store refuses",
-            "Have an operator look at the bucket.",
-        ),
-        cold.ManifestInvalid: Kind(
-            503, "corrupt-archive", "The archive contradicts itself", "`tierlog archive verify` shows what is damaged."
-        ),
-        cold.CorruptObject: Kind(
-            503, "corrupt-archive", "Archived records are damaged", "`tierlog archive verify` shows what is damaged."
-        ),
-        cold.ArchiveStopped: Kind(
-            503,
-            "archive-stopped",
-            "The archive is not the one that the node knows",
-            "`tierlog archive status` says why, and which command helps.",
-        ),
-        cold.ArchiveNotStopped: Kind(
-            409, "archive-not-stopped", "There is nothing to repair", "`tierlog archive status` says what is wrong."
-        ),
-        cold.RecordsMissing: Kind(
-            409,
-            "records-missing",
-            "Archived records are gone",
-            "Put the objects back from a copy, or give the records up with `tierlog archive accept-loss`.",
-        ),
-        cold.ReplacementRefused: Kind(
-            409, "replacement-refused", "Rewritten segments do not fit the archive", "Run the job again."
-        ),
-        cold.ManifestFenced: Kind(503, "leadership-changed", "The partition's leader has changed", RETRY),
-        groups.CoordinatorLoading: Kind(503, "coordinator-loading", "Group offsets are being read back", RETRY),
-        groups.CoordinatorNotAvailable: Kind(503, "coordinator-not-available", "No group coordinator", RETRY),
-        groups.NotCoordinator: Kind(503, "not-coordinator", "Another broker coordinates this group", RETRY),
-        groups.InvalidGroupId: Kind(400, "invalid-group", "This cannot be a group's name", "Choose another name."),
-        groups.GroupNotFound: Kind(
-            404, "unknown-group", "There is no such consumer group", "GET /api/v1/consumer-groups lists the groups."
-        ),
-        groups.GroupNotEmpty: Kind(
-            409, "group-not-empty", "The group has members", "Stop its consumers first, or commit through them."
-        ),
-        groups.OffsetMetadataTooLarge: Kind(409, "metadata-too-large", "The metadata is too long", "Shorten it."),
-        groups.GroupSubscribedToTopic: Kind(
-            409, "group-subscribed", "A member of the group reads this topic", "Stop the group's consumers first."
-        ),
-        groups.RebalanceInProgress: Kind(503, "rebalance-in-progress", "The group is rebalancing", RETRY),
-        groups.CoordinatorError: Kind(
-            409,
-            "group-refused",
-            "The consumer group refuses this",
-            "Stop the group's consumers first, or act through them.",
-        ),
-    }
-)
-
-
-def kind_of(error: errors.TierlogError) -> Kind:
-    for each in type(error).__mro__:
-        if (kind := KINDS.get(each)) is not None:
-            return kind
-    return INTERNAL
 
 
 def as_problem(error: errors.TierlogError, extra: Mapping[str, Any] = MappingProxyType({})) -> Problem:
@@ -321,7 +154,7 @@ def document(problem: Problem, instance: str) -> dict[str, Any]:
         "type": TYPE_PREFIX + kind.name,
         "title": kind.title,
         "status": kind.status,
-        # Both may quote the request, which need not be text: what is not becomes a question mark.
+        # Both may quote the request, which need not be text. What is not text becomes a question mark.
         "detail": problem.detail.encode(errors="replace").decode(),
         "instance": instance.encode(errors="replace").decode(),
         "hint": problem.hint,
@@ -330,7 +163,7 @@ def document(problem: Problem, instance: str) -> dict[str, Any]:
 
 
 def from_document(status: int, said: Any) -> Problem:
-    """A refusal that another broker has made, in its words."""
+    """Returns the refusal of another broker, in its own words."""
     told = said if isinstance(said, dict) else {}
     name = str(told.get("type", "")).removeprefix(TYPE_PREFIX) or INTERNAL.name
     kind = Kind(status, name, str(told.get("title", INTERNAL.title)), str(told.get("hint", INTERNAL.hint)))

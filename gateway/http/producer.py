@@ -1,11 +1,11 @@
-"""Writes messages as record batches: single posts that meet at a partition share a batch, and so a sync of the disk.
+"""Writes messages as record batches. Single posts to one partition share a batch, and so one sync of the disk.
 
-A lane is the way to one partition. While a batch of it is being committed, arriving messages gather in the next one;
-it leaves when the commit is done, or at once when it is full or nothing is under way. So a lone post waits for
-nothing, and a thousand at once take a few batches.
+Each partition has a lane. While one of its batches is being committed, new messages gather in the next batch. That
+batch is written when the commit is done, or at once if it is full or if no commit is running. So a single post does not
+wait, and a thousand posts at once need few batches.
 
-A message that the topic refuses must not take its neighbours with it: a batch that is refused for what is in
-it is tried again message by message. Every message is answered exactly once, with where it is or why not.
+If the topic refuses a message, the other messages of its batch must not fail: a batch that is refused for its content
+is written again message by message. Every message gets exactly one answer: where it is stored, or why it is not.
 """
 
 import asyncio
@@ -36,16 +36,16 @@ from hot_tier.record.validate import validate_produced
 from hot_tier.replication.led_partition import LedPartition
 
 BATCH_BYTES: Final = 256 * 1024
-"""A lane's batch that has grown to this size leaves without waiting."""
+"""When a lane's batch has this size, it is written without waiting."""
 
 LARGE_BATCH_BYTES: Final = 512 * 1024
-"""Of many messages sent at once, also where the topic takes more: one is checked and appended in a few milliseconds."""
+"""The largest batch of many messages, even if the topic allows more: it is written in a few milliseconds."""
 
 RECORD_OVERHEAD: Final = 36
-"""More than the lengths, deltas and attributes of one record take."""
+"""More than the lengths, deltas and attributes of one record need."""
 
 ENCODE_SINGLY: Final = 200
-"""Up to so many records plain Python is quicker than filling columns."""
+"""Up to this number of records, plain Python is faster than columns."""
 
 
 class Stored(NamedTuple):
@@ -54,18 +54,29 @@ class Stored(NamedTuple):
     timestamp: int
 
 
+class Numbered(NamedTuple):
+    """Whose batch it is, and which one: so it is stored once, however often it is written."""
+
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    transactional: bool = False
+
+
+UNNUMBERED: Final = Numbered()
+
 Outcome = Stored | TierlogError
 
 
 class Run(NamedTuple):
-    """Of many messages those that were written as one batch, or refused for one reason."""
+    """Those of many messages that were written as one batch, or refused for one reason."""
 
     indexes: Sequence[int]
     partition: int
     outcome: Appended | TierlogError
 
     def outcomes(self, records: Sequence[NewRecord]) -> list[Outcome]:
-        """Of each of them, `records` being all messages."""
+        """Returns the outcome of each message of the run. `records` are all messages."""
         if isinstance(self.outcome, TierlogError):
             return [self.outcome] * len(self.indexes)
         return _stored(self.partition, self.outcome, (records[index] for index in self.indexes))
@@ -90,7 +101,7 @@ class _Lane:
 
 
 def record_bytes(record: NewRecord) -> int:
-    """At least what the record takes in an uncompressed batch."""
+    """Returns an upper limit for the record's size in an uncompressed batch."""
     size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size += 10 + len((name or "").encode()) + len(value or b"")
@@ -113,7 +124,7 @@ class Producer:
         return partition_for_key(key, topic.partitions)
 
     async def send(self, topic: Topic, partition: int, record: NewRecord) -> Stored:
-        """One message, together with whatever else is on its way to the same partition."""
+        """Writes one message, together with others that go to the same partition now."""
         lane = self._lane(self._node.partitions.get(topic.name, PartitionId(partition)))
         size = record_bytes(record)
         batch = lane.open
@@ -129,7 +140,7 @@ class Producer:
         batch.size += size
         try:
             async with asyncio.timeout(self._timeout_s):
-                # Shielded: one caller that gives up must not cancel the others' answer.
+                # Shielded: if one caller gives up, the others still get their answer.
                 outcome = (await asyncio.shield(batch.answered))[index]
         except TimeoutError:
             raise self._not_in_time(lane.partition) from None
@@ -137,13 +148,27 @@ class Producer:
             raise outcome.with_traceback(None)
         return outcome
 
+    async def send_once(
+        self, topic: Topic, partition: int, record: NewRecord, producer: Numbered
+    ) -> tuple[Stored, bool]:
+        """Writes one message in a batch of its own. Returns where it is, and whether it was there already."""
+        target = self._node.partitions.get(topic.name, PartitionId(partition))
+        appended = self._append(target, 1, encode([record], producer))
+        committed = target.when_committed(appended.end_offset)
+        failure = await self._commit(target, committed, self._loop.time() + self._timeout_s)
+        if failure is not None:
+            raise failure
+        (stored,) = _stored(partition, appended, [record])
+        assert isinstance(stored, Stored)
+        return stored, appended.duplicate
+
     async def send_all(
         self, topic: Topic, chosen: Mapping[int, Sequence[int]], records: Sequence[NewRecord], weight: int
     ) -> list[Run]:
-        """Many messages: to each partition those with its indexes, in their order. Returns what became of all of them.
-        `weight`: as many plain records they are as much work as.
+        """Writes many messages, to each partition those with its indexes, in their order. Returns all outcomes.
 
-        They are encoded in one go off the loop, and appended in slices: a thousand partitions are a thousand batches.
+        `weight` is their work, in plain records. They are encoded together off the loop and appended in slices, because
+        a thousand partitions are a thousand batches.
         """
         turn = self._node.lane.turn()
         runs: list[Run] = []
@@ -160,7 +185,7 @@ class Producer:
             except TierlogError as error:
                 runs.append(Run(indexes, target.tp.partition, error))
             else:
-                # Asked at once: too few replicas are told only to those who wait when the record is committed.
+                # Called at once: only those who wait when the record is committed learn that it has too few replicas.
                 committed = target.when_committed(written.end_offset)
                 appended.append((target, Run(indexes, target.tp.partition, written), committed))
         self._node.lane.leave()
@@ -173,7 +198,7 @@ class Producer:
     async def _commit(
         self, partition: LedPartition, committed: "asyncio.Future[None] | None", deadline_s: float
     ) -> TierlogError | None:
-        """Waits until a batch is committed. Returns what went wrong, if anything."""
+        """Waits until a batch is committed. Returns the error, if there is one."""
         try:
             if committed is not None:
                 async with asyncio.timeout_at(deadline_s):
@@ -186,7 +211,7 @@ class Producer:
 
     def _not_in_time(self, partition: LedPartition) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"written, and after {self._timeout_s:g} s not stored by every in-sync replica", where=str(partition.tp)
+            f"written here, but not by every in-sync replica within {self._timeout_s:g} s", where=str(partition.tp)
         )
 
     def _lane(self, partition: LedPartition) -> _Lane:
@@ -272,7 +297,7 @@ class Producer:
         return outcomes, last
 
     def _write(self, partition: LedPartition, records: Sequence[NewRecord]) -> tuple[list[Outcome], Offset]:
-        appended = self._append(partition, len(records), _encode(records))
+        appended = self._append(partition, len(records), encode(records))
         return _stored(partition.tp.partition, appended, records), appended.end_offset
 
     def _append(self, partition: LedPartition, count: int, batch: bytearray) -> Appended:
@@ -293,15 +318,19 @@ def _stored(partition: int, appended: Appended, records: Iterable[NewRecord]) ->
 
 
 def _not_committed(error: TierlogError) -> TierlogError:
-    """Of what is written here. A broker that took over decides whether it is there; too few replicas may lose it."""
+    """Returns the error for a record that is written here but not committed.
+
+    A new leader decides whether the record stays; with too few replicas it may be lost.
+    """
     if not isinstance(error, NotLeader | NotEnoughReplicasAfterAppend):
         return error
     return OutcomeUnknown(f"written, but {error.what}", where=error.where)
 
 
-def _encode(records: Sequence[NewRecord]) -> bytearray:
+def encode(records: Sequence[NewRecord], producer: Numbered = UNNUMBERED) -> bytearray:
+    """Returns the records as one batch."""
     if len(records) <= ENCODE_SINGLY:
-        return encode_records(records)
+        return encode_records(records, **producer._asdict())
     return encode_batch(
         RecordColumns(
             offsets=np.arange(len(records), dtype=np.int64),
@@ -311,12 +340,13 @@ def _encode(records: Sequence[NewRecord]) -> bytearray:
             keys=pa.array([record.key for record in records], pa.binary()),
             values=pa.array([record.value for record in records], pa.binary()),
             headers=_header_column(records),
-        )
+        ),
+        **producer._asdict(),
     )
 
 
 def _header_column(records: Sequence[NewRecord]) -> "pa.ListArray[Any]":
-    """Of the headers' own columns: pyarrow takes ten times as long to make it of nested objects."""
+    """Returns the headers as a column, made from flat columns: from nested objects pyarrow takes ten times as long."""
     names: list[str | None] = []
     contents: list[bytes | None] = []
     starts: list[int | None] = []
@@ -335,19 +365,25 @@ def _header_column(records: Sequence[NewRecord]) -> "pa.ListArray[Any]":
 def _batches(
     targets: Iterable[tuple[LedPartition, Sequence[int]]], records: Sequence[NewRecord]
 ) -> list[tuple[LedPartition, list[int], bytearray]]:
-    """For each partition, in their order: indexes of records that surely fit into one batch, and that batch. What fits
-    into none is alone."""
-    made: list[tuple[LedPartition, list[int], bytearray]] = []
-    for target, indexes in targets:
-        most_bytes = min(target.config.max_message_bytes, LARGE_BATCH_BYTES)
-        runs: list[list[int]] = [[]]
-        size = HEADER_BYTES
-        for index in indexes:
-            more = record_bytes(records[index])
-            if runs[-1] and size + more > most_bytes:
-                runs.append([])
-                size = HEADER_BYTES
-            runs[-1].append(index)
-            size += more
-        made += ((target, run, _encode([records[index] for index in run])) for run in runs)
-    return made
+    """Returns (partition, indexes, batch)."""
+    return [
+        (target, run, encode([records[index] for index in run]))
+        for target, indexes in targets
+        for run in runs_of(indexes, records, target.config.max_message_bytes)
+    ]
+
+
+def runs_of(indexes: Sequence[int], records: Sequence[NewRecord], max_message_bytes: int) -> list[list[int]]:
+    """Returns the indexes of records that surely fit into one batch, for each batch. A record that fits into none is
+    alone."""
+    most_bytes = min(max_message_bytes, LARGE_BATCH_BYTES)
+    runs: list[list[int]] = [[]]
+    size = HEADER_BYTES
+    for index in indexes:
+        more = record_bytes(records[index])
+        if runs[-1] and size + more > most_bytes:
+            runs.append([])
+            size = HEADER_BYTES
+        runs[-1].append(index)
+        size += more
+    return runs

@@ -1,7 +1,7 @@
-"""The documents that the API takes and gives: checked on the way in, described in /openapi.json.
+"""The JSON documents of the API's requests and answers. Requests are checked; /openapi.json describes all of them.
 
-Requests are strict: no unknown members, no numbers as text, bounds of the wire format. A topic's `config`, which is not
-so strict, is `topic_settings`'.
+Requests are strict: no unknown members, no numbers as text, and the limits of the wire format. A topic's `config` is
+less strict; its rules are in `topic_settings`.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -20,6 +20,7 @@ from pydantic import (
 from gateway.http import parameters
 from gateway.http.parameters import INT32_MAX, INT64_MAX, TIME_SCHEMA, TOPIC_NAME_SCHEMA
 from gateway.http.topic_settings import ChangedSettings, NewSettings, whole
+from hot_tier.cluster.api_keys import OPERATIONS
 
 
 def _time(value: Any) -> int:
@@ -27,6 +28,12 @@ def _time(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError("must be a time as text or as milliseconds since 1970")
     return parameters.parse_time(str(value))
+
+
+def _operation(value: str) -> str:
+    if value not in OPERATIONS:
+        raise ValueError(f"must be one of {', '.join(sorted(OPERATIONS))}")
+    return value
 
 
 def _reset_target(value: Any) -> Any:
@@ -50,7 +57,7 @@ BASE64_PATTERN: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3
 Encoding = Literal["text", "base64"]
 MAX_MESSAGES: Final = 100_000
 MAX_HEADERS: Final = 1_000
-"""Of one message."""
+"""Per message."""
 
 
 class Request(BaseModel):
@@ -162,18 +169,6 @@ class TopicChange(Request):
     )
 
 
-class TopicSummary(Reply):
-    name: str
-    id: str
-    partitions: int
-    replication_factor: int
-    internal: bool
-
-
-class Topics(Reply):
-    topics: list[TopicSummary]
-
-
 class PartitionDescription(Reply):
     partition: int
     leader: int | None
@@ -211,6 +206,7 @@ class Broker(Reply):
     http_host: str
     http_port: int
     draining: bool = Field(description="It stops or is decommissioned: it gets no leadership and no new replicas.")
+    version: str
 
 
 class Cluster(Reply):
@@ -255,6 +251,7 @@ class OffsetReset(Request):
     topic: TopicName
     partition: PartitionNumber | None = Field(default=None, description="All partitions of the topic when missing.")
     to: ResetTarget
+    dry_run: bool = Field(default=False, description="Only show where the group would be.")
 
 
 class GroupOffset(Reply):
@@ -262,6 +259,7 @@ class GroupOffset(Reply):
     partition: int
     offset: int | None = Field(description="Null where a member reads the partition and nothing is committed.")
     metadata: str
+    pending: bool = Field(description="An open transaction has committed another offset, which may replace this one.")
     log_start_offset: int | None
     high_watermark: int | None
     lag: int | None = Field(
@@ -283,10 +281,6 @@ class GroupSummary(Reply):
     state: str
     protocol_type: str
     members: int
-
-
-class Groups(Reply):
-    groups: list[GroupSummary]
 
 
 class AssignedTopic(Reply):
@@ -364,3 +358,42 @@ class GroupDeadLetters(Reply):
     group: str
     topics: list[DeadLetterTopic]
     failing: list[FailingRecord]
+
+
+class NewPassword(Request):
+    password: str = Field(min_length=1, max_length=1024)
+
+
+class User(Reply):
+    name: str
+    mechanisms: list[str]
+
+
+class Users(Reply):
+    users: list[User]
+
+
+ScopeName = Annotated[str, AfterValidator(_operation), WithJsonSchema({"type": "string", "enum": sorted(OPERATIONS)})]
+
+
+class NewApiKey(Request):
+    user: str = Field(min_length=1, max_length=249)
+    expires_ms: Annotated[int, Field(ge=0, le=2**53), BeforeValidator(whole)] | None = None
+    """Milliseconds since the epoch."""
+    scope: Annotated[list[ScopeName], Field(min_length=1, max_length=20)] | None = None
+
+
+class ApiKey(Reply):
+    id: str
+    user: str
+    created_ms: int
+    expires_ms: int | None
+    scope: list[str] | None
+
+
+class CreatedApiKey(ApiKey):
+    key: str
+
+
+class ApiKeys(Reply):
+    api_keys: list[ApiKey]

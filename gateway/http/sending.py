@@ -1,4 +1,4 @@
-"""Large answers, sent no faster than the client reads, within the memory for answers."""
+"""Sends large answers no faster than the client reads, within the memory for answers."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
@@ -19,7 +19,7 @@ def pieces(body: bytes) -> Iterable[memoryview]:
 
 
 async def send_large(api: "Api", request: web.Request, answer: web.StreamResponse) -> web.StreamResponse:
-    """Sends the answer if its body is large; a small one is left to aiohttp, which takes all of it at once."""
+    """Sends the answer if its body is large. Returns a small answer unsent: aiohttp sends it in one step."""
     body = answer.body if isinstance(answer, web.Response) else None
     if not isinstance(body, bytes | bytearray) or len(body) <= PIECE_BYTES or answer.prepared:
         return answer

@@ -1,12 +1,11 @@
-"""The HTTP server: accepts connections on its listeners, closes those that dawdle, and drains at the end.
+"""The HTTP server: accepts connections on its listeners, closes those that are too slow, and drains at the end.
 
 aiohttp leaves a connection open that sends its headers byte by byte, or that never reads its answer. `Connection`
-closes both; bodies that do not arrive are `gateway.http.body`'s affair. One watchdog looks at all
-connections, so that a request costs no timer.
+closes both; `gateway.http.body` handles bodies that do not arrive. One watchdog looks at all connections, so that a
+request costs no timer.
 
-A connection over a limit is taken nevertheless, up to `RESERVED` of them: it is answered what `SERVICE_PATHS` has, so
-that whoever watches over the node learns how it is, and a refusal for anything else. Another one takes the place of the
-oldest.
+Up to `RESERVED` connections over a limit are accepted nevertheless: they get answers for `SERVICE_PATHS`, so that
+monitoring still works, and a refusal for everything else. One more such connection replaces the oldest.
 """
 
 import asyncio
@@ -22,12 +21,14 @@ from aiohttp.web_request import BaseRequest
 
 from gateway.http.api import Api
 from gateway.http.app import make_app
-from gateway.http.problems import BAD_REQUEST, INTERNAL, OVERLOADED, TOO_MUCH, Problem, respond
+from gateway.http.kinds import INTERNAL
+from gateway.http.problems import BAD_REQUEST, OVERLOADED, TOO_MUCH, Problem, respond
 from gateway.http.settings import HttpSettings
 from gateway.kafka.server import KafkaServer
-from gateway.listener import Listener
+from gateway.listener import Listener, tls_options
 from gateway.node import Node
 from gateway.principal import anonymous
+from gateway.sql.queries import Queries
 
 WATCH_INTERVAL_S: Final = 0.5
 RESERVED: Final = 64
@@ -36,7 +37,7 @@ _log = structlog.get_logger()
 
 
 class Connection(web.RequestHandler):
-    """A connection that knows since when its peer owes it something."""
+    """A connection that knows how long it has been waiting for its peer."""
 
     __slots__ = (
         "_admission",
@@ -45,6 +46,7 @@ class Connection(web.RequestHandler):
         "listener",
         "lost",
         "over",
+        "port",
         "principal",
         "unsent",
         "unsent_since",
@@ -64,14 +66,15 @@ class Connection(web.RequestHandler):
         self.principal = anonymous(listener.name, "")
         self._admission = admission
         self.address = ""
+        self.port = 0
         self.over: Problem | None = None
-        """Why this connection is one too many."""
+        """Why this connection is over a limit."""
         self.header_since: float | None = loop.time()
-        """Since when headers are awaited: from the start, or from the first byte of a later request."""
+        """When we began to wait for headers: at the start, or at the first byte of a later request."""
         self.unsent = 0
         self.unsent_since = 0.0
         self.lost = asyncio.Event()
-        """Set when the peer is gone: nobody is left to wait for."""
+        """Set when the peer has disconnected: nobody waits for the answer."""
 
     @property
     def is_idle(self) -> bool:
@@ -79,10 +82,14 @@ class Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
-        self.address = str(peer[0]) if peer else ""
-        self.principal = anonymous(self.listener.name, self.address)
+        self.address, self.port = (str(peer[0]), int(peer[1])) if peer else ("", 0)
+        principal = self.listener.principal(transport, self.address)
         self.over = self._admission.admit(self)
         super().connection_made(transport)
+        if principal is None:
+            self.force_close()
+        else:
+            self.principal = principal
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._admission.forget(self)
@@ -91,7 +98,7 @@ class Connection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        # `_waiter` is aiohttp's "no request to work on"; it stays unresolved while headers are incomplete.
+        # aiohttp sets `_waiter` while there is no request to work on; it is unresolved while headers are incomplete.
         waiting = self._waiter
         if self._messages or self._current_request is not None or waiting is None or waiting.done():
             self.header_since = None
@@ -121,9 +128,9 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What is not HTTP, or failed outside every handler, as a problem; the connection is closed."""
+        """Returns a problem for input that is not HTTP, or a failure outside all handlers. The connection is closed."""
         if request.writer.output_size > 0 or isinstance(exc, ConnectionError):
-            raise ConnectionError("the response has begun already, or nobody is there to read it") from exc
+            raise ConnectionError("the response has begun already, or the client has disconnected") from exc
         if status >= 500:
             _log.error("request failed", exc_info=exc)
             return respond(Problem(INTERNAL, "the request failed", close=True), request.path)
@@ -132,7 +139,7 @@ class Connection(web.RequestHandler):
 
 
 class Admission:
-    """Who is connected: in all, by address, and in the places kept for those who watch over the node."""
+    """The open connections: their total, the number per address, and those in the places reserved for monitoring."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self._settings = settings
@@ -179,9 +186,15 @@ class _NoAccessLog(AbstractAccessLogger):
 
 
 class HttpServer:
-    def __init__(self, node: Node, settings: HttpSettings | None = None, kafka: KafkaServer | None = None) -> None:
+    def __init__(
+        self,
+        node: Node,
+        settings: HttpSettings | None = None,
+        kafka: KafkaServer | None = None,
+        queries: Queries | None = None,
+    ) -> None:
         self.settings = settings or HttpSettings()
-        self.app = make_app(node, self.settings, kafka)
+        self.app = make_app(node, self.settings, kafka, queries)
         self._admission = Admission(self.settings)
         self._runner = web.AppRunner(
             self.app, access_log_class=_NoAccessLog, shutdown_timeout=self.settings.drain_timeout_ms / 1000
@@ -192,7 +205,7 @@ class HttpServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where its first listener is, with the port that was found for port 0."""
+        """The address of its first listener, with the real port instead of port 0."""
         host, port = self.listeners[0].socket.getsockname()[:2]
         return host, port
 
@@ -211,12 +224,13 @@ class HttpServer:
         self.listeners = tuple(listeners)
         for listener in self.listeners:
             accept = partial(self._accept, listener)
-            self._listening.append(await loop.create_server(accept, sock=listener.socket, backlog=1024))
+            options = tls_options(listener)
+            self._listening.append(await loop.create_server(accept, sock=listener.socket, backlog=1024, **options))
         self._watchdog = loop.create_task(self._watch(), name="http watchdog")
         self.app[Api.KEY].server = self
 
     async def stop(self) -> None:
-        """Accept nothing more, wake long polls, let requests finish, close."""
+        """Stops accepting, wakes long polls, lets requests finish, and closes."""
         self.app[Api.KEY].stopping.set()
         for each in self._listening:
             each.close()

@@ -1,8 +1,13 @@
 """Settings of the HTTP listener, of reads and writes through it, and of dead letters."""
 
+import re
 from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from hot_tier.errors import SettingsError
+
+ConsoleMode = Literal["full", "read-only", "off"]
+ORIGIN: Final = re.compile(r"https?://([a-z0-9-]+(\.[a-z0-9-]+)*|\[[0-9a-f:]+\])(:[1-9][0-9]{0,4})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +20,20 @@ class HttpSettings:
             "doc": "Host names, beside the broker's own, under which requests may arrive (a load balancer's), and "
             "whose web pages may send requests; `*` for any name. IP addresses, names without a dot and names of the "
             "cluster's brokers are always right."
+        },
+    )
+    cors_origins: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "doc": "Origins, such as `https://app.example`, whose web pages may send requests and read the answers "
+            "(CORS). Empty: none."
+        },
+    )
+    console: ConsoleMode = field(
+        default="full",
+        metadata={
+            "doc": "The console at `/console`. With `read-only`, requests of web pages that this broker served cannot "
+            "change anything, whatever the user may do otherwise; with `off` there is no console."
         },
     )
     max_connections: int = field(
@@ -103,6 +122,12 @@ class HttpSettings:
     )
 
     def __post_init__(self) -> None:
+        for origin in self.cors_origins:
+            if not ORIGIN.fullmatch(origin):
+                raise SettingsError(
+                    f"http.cors_origins cannot have {origin!r}",
+                    hint="each is https://HOST or https://HOST:PORT as browsers write it: small letters, no path, no *",
+                )
         for name in ("port", "max_deliveries", "redelivery_after_ms"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"http.{name} is {getattr(self, name)}", hint="it is at least 0")

@@ -1,7 +1,7 @@
-"""A topic's settings as a JSON object: what each may be, made from `hot_tier.log.config`.
+"""A topic's settings as a JSON object: which values each allows, made from `hot_tier.log.config`.
 
-Kafka keeps settings as text, and its users write them so; JSON has numbers and booleans. Both are taken, and what
-is kept is text.
+Kafka stores settings as text, and its users write them as text; JSON has numbers and booleans. Both are accepted, and
+text is stored.
 """
 
 from typing import Annotated, Any, Final
@@ -12,12 +12,12 @@ from hot_tier.log.config import MAX_INT, MAX_LONG, TOPIC_SETTINGS, ConfigType, K
 
 
 def whole(value: Any) -> Any:
-    """To JSON Schema 5.0 is an integer, and some clients write every number that way."""
+    """Returns 5 for 5.0: JSON Schema counts it as an integer, and some clients write every number that way."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _setting_text(name: str, value: Any) -> str | None:
-    """The setting as the text that the topic keeps; None puts it back to its default."""
+    """Returns the setting as the text that the topic stores; None resets it to its default."""
     setting = TOPIC_SETTINGS.get(name)
     if setting is None:
         raise ValueError(f"there is no topic setting {name!r}; GET /api/v1/topics/{{topic}} lists them")
@@ -26,7 +26,8 @@ def _setting_text(name: str, value: Any) -> str | None:
     kind: Kind = setting.metadata["kind"]
     text = value if isinstance(value, str) else str(whole(value)).lower()
     try:
-        if not isinstance(value, str | int | float) or text != text.strip():
+        taken = str if kind.type is ConfigType.STRING else str | int | float
+        if not isinstance(value, taken) or text != text.strip():
             raise TypeError
         kind.parse(text)
     except (ValueError, KeyError, TypeError):
@@ -35,8 +36,7 @@ def _setting_text(name: str, value: Any) -> str | None:
 
 
 NUMBER_AS_TEXT: Final = "^[2-9][0-9]{3,8}$"
-"""A number may come as text, as Kafka's tools have it. A pattern cannot say a range; this one is within all
-wide ones."""
+"""Kafka's tools send numbers as text. A pattern cannot express a range; every wide range contains this pattern's."""
 
 
 def _setting_schema(kind: Kind) -> dict[str, Any]:
@@ -51,8 +51,10 @@ def _setting_schema(kind: Kind) -> dict[str, Any]:
             return {"type": "number", "minimum": kind.low, "maximum": kind.high}
         case ConfigType.LIST:
             return {"type": "string", "pattern": f"^(({kind.member})(,({kind.member}))*)?$"}
-        case _:
+        case _ if kind.choices:
             return {"enum": list(kind.choices)}
+        case _:
+            return {"type": "string", "pattern": f"^({kind.member})$"}
 
 
 def _settings_schema(*, nullable: bool) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def _settings(value: Any) -> dict[str, str | None]:
 def _no_nulls(value: dict[str, str | None]) -> dict[str, str | None]:
     for name, each in value.items():
         if each is None:
-            raise ValueError(f"{name} is null: leave it out to have the default")
+            raise ValueError(f"{name} is null: leave it out to get the default")
     return value
 
 

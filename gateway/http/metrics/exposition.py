@@ -1,6 +1,6 @@
-"""/metrics: what the parts of the node count, in Prometheus's words, read when it is asked for.
+"""/metrics: what the parts of the node count, as Prometheus metrics, read when it is requested.
 
-Nothing here is on the path of a request: the hot parts keep plain numbers, and this walks over them. Names are
+No request path runs this code: the fast parts keep plain numbers, and this module reads them. Names are
 `tierlog_<part>_<what>_<unit>`; a counter ends in `_total`.
 """
 
@@ -24,10 +24,12 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from gateway.coordinators.offsets_topic.values import lag_of
-from gateway.http.metrics import archive_exposition, replication_exposition
+from gateway.http.metrics import archive_exposition, replication_exposition, transaction_exposition
+from hot_tier.cluster.model import NO_NODE
 from hot_tier.errors import TierlogError
 
 if TYPE_CHECKING:
+    from gateway.audit.audit import Audit
     from gateway.http.api import Api
     from gateway.kafka.server import KafkaServer
 
@@ -37,13 +39,15 @@ _process = ProcessCollector(registry=None)
 
 
 def collect(api: "Api") -> list[Metric]:
-    """All figures as of now; quick enough for the loop, even with thousands of partitions."""
+    """Returns all metrics as of now. It is fast enough for the loop, even with thousands of partitions."""
     return [
         *_node(api),
         *_partitions(api),
         *replication_exposition.collect(api.node.partitions),
         *_groups(api),
+        *transaction_exposition.collect(api.node.transactions),
         *_archive(api),
+        *_audit(api.node.audit),
         *_http(api),
         *([] if api.kafka is None else _kafka(api.kafka)),
         *_process.collect(),
@@ -59,15 +63,15 @@ class _Collected(Collector):
 
 
 def render(metrics: list[Metric]) -> bytes:
-    """The text; slow enough, with thousands of partitions, for a thread."""
+    """Returns the text. With thousands of partitions this is slow and must run in a thread."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(metrics))
     return generate_latest(registry)
 
 
 class Scrape:
-    """Makes the text in a thread of its own: it comes also while every other thread is busy. Who asks while one is made
-    gets that one."""
+    """Makes the text in a thread of its own, so that it works while all other threads are busy. Requests that come
+    while a text is made get that text."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "metrics")
@@ -91,10 +95,21 @@ def _counter(name: str, text: str, value: float) -> Metric:
     return CounterMetricFamily(name, text, value)
 
 
+def _audit(audit: "Audit | None") -> Iterator[Metric]:
+    if audit is None:
+        return
+    yield _counter("tierlog_audit_events", "Events written to __audit.", audit.total_written)
+    yield _counter("tierlog_audit_dropped", "Events that are lost: the queue was full.", audit.dropped)
+    yield _counter("tierlog_audit_refused", "Requests refused while the queue was full.", audit.refused)
+    yield _counter("tierlog_audit_failures", "Attempts to write events that failed.", audit.failures)
+    yield _gauge("tierlog_audit_queue_bytes", "Events that wait to be written.", audit.queued_bytes)
+
+
 def _node(api: "Api") -> Iterator[Metric]:
     yield InfoMetricFamily("tierlog_build", "The version that runs.", {"version": version("tierlog")})
     yield _gauge("tierlog_topics", "Topics in the cluster.", sum(1 for _ in api.node.image.topics()))
     yield _gauge("tierlog_brokers", "Brokers in the cluster.", len(api.node.image.brokers()))
+    yield from _controller(api)
     disk = api.node.logs.disk
     flusher = api.node.logs.flusher
     yield SummaryMetricFamily(
@@ -106,6 +121,7 @@ def _node(api: "Api") -> Iterator[Metric]:
     yield seconds
     yield _gauge("tierlog_loop_delay_max_seconds", "The longest delay of the last one or two minutes.", delay.longest_s)
     yield _gauge("tierlog_disk_free_bytes", "Room on the data directory's disk.", disk.free_bytes)
+    yield _gauge("tierlog_disk_size_bytes", "Size of the data directory's disk.", disk.size_bytes)
     yield _gauge("tierlog_disk_full", "1 while writes are refused for want of room.", disk.full)
     yield _gauge("tierlog_log_open_files", "Log files that are kept open.", len(disk.files))
     logs = list(api.node.logs)
@@ -122,6 +138,16 @@ def _node(api: "Api") -> Iterator[Metric]:
     )
 
 
+def _controller(api: "Api") -> Iterator[Metric]:
+    image = api.node.image
+    is_controller = image.controller == api.node.node_id
+    yield _gauge("tierlog_controller", "1 at the broker that is the cluster's controller.", is_controller)
+    if is_controller:
+        states = (state for topic in image.topics() for state in image.partition_states(topic))
+        offline = sum(state.leader == NO_NODE for state in states)
+        yield _gauge("tierlog_offline_partitions", "Partitions of the cluster that nobody leads.", offline)
+
+
 def _partitions(api: "Api") -> Iterator[Metric]:
     labels = ["topic", "partition"]
     start = GaugeMetricFamily("tierlog_partition_log_start_offset", "The oldest offset.", labels=labels)
@@ -129,6 +155,8 @@ def _partitions(api: "Api") -> Iterator[Metric]:
     end = GaugeMetricFamily("tierlog_partition_log_end_offset", "The next offset.", labels=labels)
     size = GaugeMetricFamily("tierlog_partition_size_bytes", "Bytes on local disk.", labels=labels)
     segments = GaugeMetricFamily("tierlog_partition_segments", "Segments on local disk.", labels=labels)
+    taken = CounterMetricFamily("tierlog_partition_in_bytes_total", "Bytes of record batches written.", labels=labels)
+    given = CounterMetricFamily("tierlog_partition_out_bytes_total", "Bytes of record batches read.", labels=labels)
     in_bytes: dict[str, int] = defaultdict(int)
     in_batches: dict[str, int] = defaultdict(int)
     out_bytes: dict[str, int] = defaultdict(int)
@@ -139,10 +167,12 @@ def _partitions(api: "Api") -> Iterator[Metric]:
         end.add_metric(values, partition.log_end_offset)
         size.add_metric(values, partition.size_bytes)
         segments.add_metric(values, partition.segment_count)
+        taken.add_metric(values, partition.appended_bytes)
+        given.add_metric(values, partition.fetched_bytes)
         in_bytes[partition.tp.topic] += partition.appended_bytes
         in_batches[partition.tp.topic] += partition.appended_batches
         out_bytes[partition.tp.topic] += partition.fetched_bytes
-    yield from (start, committed, end, size, segments)
+    yield from (start, committed, end, size, segments, taken, given)
     yield _by_topic("tierlog_topic_in_bytes_total", "Bytes of record batches written.", in_bytes)
     yield _by_topic("tierlog_topic_in_batches_total", "Record batches written.", in_batches)
     yield _by_topic(
@@ -240,3 +270,4 @@ def _kafka(server: "KafkaServer") -> Iterator[Metric]:
     yield _counter("tierlog_kafka_sent_bytes_total", "Bytes of responses.", server.sent_bytes)
     yield _counter("tierlog_kafka_bad_requests_total", "Requests that could not be read.", server.bad_requests)
     yield _counter("tierlog_kafka_errors_total", "Requests that failed unexpectedly.", server.unexpected_errors)
+    yield _counter("tierlog_logins_failed_total", "Logins that failed.", server.node.failed_logins.total)

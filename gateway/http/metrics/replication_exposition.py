@@ -1,4 +1,4 @@
-"""Replication's part of /metrics: partitions led here with too few replicas in sync, and those followed here."""
+"""Replication's part of /metrics: in-sync replicas of partitions led here, and partitions followed here."""
 
 from collections.abc import Iterator
 

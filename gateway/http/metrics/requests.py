@@ -1,4 +1,4 @@
-"""What this listener counts about its own requests: plain numbers, read when /metrics is asked for."""
+"""What the HTTP server counts about its own requests. The numbers are read when /metrics is requested."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class Timer:
-    """Requests of one operation: how many by status, and how long they took."""
+    """Counts the requests of one operation: how many by status, and how long they took."""
 
     __slots__ = ("_counts", "by_status", "total_s")
 
@@ -23,7 +23,7 @@ class Timer:
         self._counts[bisect_left(BUCKETS_S, seconds)] += 1
 
     def cumulative(self) -> Iterator[tuple[str, int]]:
-        """As Prometheus has it: each bucket counts everything up to its bound."""
+        """Yields each bucket's bound and how many requests took at most that long, as Prometheus counts."""
         total = 0
         for bound, count in zip((*map(str, BUCKETS_S), "+Inf"), self._counts, strict=True):
             total += count
@@ -34,9 +34,9 @@ class HttpMetrics:
     def __init__(self) -> None:
         self.timers: dict[str, Timer] = {}
         self.throttled_ms = 0
-        """Time by which answers were delayed for quotas."""
+        """How long answers were delayed because of quotas."""
         self.long_polls = 0
-        """Reads that wait now."""
+        """Reads that are waiting now."""
 
     def timer(self, operation: str) -> Timer:
         return self.timers.setdefault(operation, Timer())

@@ -1,1 +1,1 @@
-"""Other brokers: who leads a partition, and requests that go on to it."""
+"""Other brokers: which broker leads a partition, and requests that are forwarded to it."""

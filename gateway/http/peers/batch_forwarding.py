@@ -1,7 +1,7 @@
-"""The part of a batch of messages that another broker leads: sent there as a batch of its own.
+"""Forwards the messages of a batch that another broker leads, as a batch of their own.
 
-Order holds per partition: what does not fit into one request follows when the one before is stored, and what follows a
-request that failed is not sent.
+The order within a partition is kept: if the messages do not fit into one request, the next request is sent when the one
+before is stored. After a request that failed, no more are sent.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ import orjson
 
 from gateway.http.message_codec import new_message
 from gateway.http.operation import Call
+from gateway.http.peers.behalf import SENDER, write_sender
 from gateway.http.problems import Problem, from_document
 from gateway.http.producer import Stored
 from gateway.off_loop import off_loop
@@ -24,11 +25,11 @@ _OPENING, _CLOSING = b'{"messages":[', b"]}"
 async def forward_batch(
     call: Call, leader: BrokerInfo, chosen: Sequence[tuple[int, int, NewRecord]], outcomes: list[Any]
 ) -> None:
-    """Send these (index, partition, record) to their leader. `outcomes` gets what became of each, by index."""
+    """Sends these (index, partition, record) to their leader. Puts each result into `outcomes`, by index."""
     peers, limit = call.api.peers, call.api.settings.max_batch_bytes
     peers.forwarded += 1
     requests = await off_loop(len(chosen), _requests, chosen, limit)
-    headers = [("X-Client-Id", call.values["X-Client-Id"])]
+    headers = [("X-Client-Id", call.values["X-Client-Id"]), (SENDER, write_sender(call.principal))]
     refused: Problem | TierlogError | None = None
     for indexes, body in requests:
         if refused is None:
@@ -45,19 +46,17 @@ async def forward_batch(
 
 
 def _requests(chosen: Sequence[tuple[int, int, NewRecord]], limit: int) -> list[tuple[list[int], bytes]]:
-    """Bodies within the limit of a request, each with the indexes of its messages."""
-    requests: list[tuple[list[int], list[bytes]]] = []
-    size = limit + 1
+    """Returns request bodies within the size limit, each with the indexes of its messages."""
+    requests: list[tuple[list[int], bytearray]] = []
     for index, partition, record in chosen:
         piece = orjson.dumps(new_message(partition, record))
-        if size + len(piece) + 1 > limit:
-            requests.append(([], []))
-            size = len(_OPENING) + len(_CLOSING)
-        indexes, pieces = requests[-1]
+        if not requests or len(requests[-1][1]) + len(piece) + 1 + len(_CLOSING) > limit:
+            requests.append(([], bytearray(_OPENING)))
+        indexes, body = requests[-1]
+        # The piece is not kept: its bytes have a buffer of 4 KB.
+        body += b"," + piece if indexes else piece
         indexes.append(index)
-        pieces.append(piece)
-        size += len(piece) + 1
-    return [(indexes, _OPENING + b",".join(pieces) + _CLOSING) for indexes, pieces in requests]
+    return [(indexes, bytes(body + _CLOSING)) for indexes, body in requests]
 
 
 def _outcome(result: dict[str, Any]) -> Stored | Problem:

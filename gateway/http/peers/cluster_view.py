@@ -1,8 +1,7 @@
-"""Partitions and groups as handlers need to know them, wherever they are: asked of this node's parts, or of the broker
-that has them.
+"""Tells handlers about partitions and groups on any broker: asks this node's own parts, or the right broker.
 
-One request per broker and question, all at once; an answer is as of the moment it was given. What cannot be learnt is a
-refusal, never a guess.
+For each question there is one request per broker, all at the same time. An answer is true for the moment it was given.
+If the answer is not available, the result is a refusal, never a guess.
 """
 
 import asyncio
@@ -12,7 +11,7 @@ from urllib.parse import quote
 
 import orjson
 
-from gateway.coordinators.errors import NotCoordinator
+from gateway.coordinators.errors import NotCoordinator, UnstableOffset
 from gateway.fetch.reader import Isolation
 from gateway.http.peers.peers import Peers
 from gateway.http.peers.remote_partition import RemotePartition
@@ -24,7 +23,7 @@ from hot_tier.ids import PartitionId, TopicPartition
 from hot_tier.replication.led_partition import LedPartition
 
 Refusal = Problem | TierlogError
-"""Why something is not known or not done: decided here, or told by another broker."""
+"""Why something is not known or not done. This broker or another one has decided it."""
 
 CONFLICT: Final = 409
 
@@ -59,7 +58,7 @@ class ClusterView:
     # Partitions
 
     async def bounds(self, topic: Topic, numbers: Iterable[int], *, alone: bool = False) -> dict[int, Bounds | Refusal]:
-        """Of these partitions; with `alone`, of those that are led here."""
+        """Returns the bounds of these partitions; with `alone`, a refusal for each one that another broker leads."""
         found: dict[int, Bounds | Refusal] = {}
         elsewhere: dict[int, tuple[BrokerInfo, list[int]]] = {}
         async for number in self._node.lane.turn().through(numbers):
@@ -98,7 +97,7 @@ class ClusterView:
         }
 
     async def offset_at(self, tp: TopicPartition, time_ms: int) -> int:
-        """Of the first record at or after a time; where there is none, the end of what may be read."""
+        """Returns the offset of the first record at or after a time; if there is none, the end of what may be read."""
         leader = self._peers.leader(*tp)
         if leader is None:
             partition = self._node.partitions.get(*tp)
@@ -109,7 +108,7 @@ class ClusterView:
         return int(messages[0]["offset"] if messages else told["next_offset"])
 
     async def latest(self, tp: TopicPartition) -> int:
-        """The end of what may be read. OffsetNotAvailable while a new leader does not know it yet."""
+        """Returns the end of what may be read. Raises OffsetNotAvailable while a new leader does not know it yet."""
         leader = self._peers.leader(*tp)
         if leader is None:
             partition = self._node.partitions.get(*tp)
@@ -129,17 +128,24 @@ class ClusterView:
     # Groups
 
     async def committed(self, group: str, tp: TopicPartition) -> int | None:
-        """Where the group has committed to read next; None where it has not."""
+        """Returns the offset that the group has committed to read next; None if it has not committed. Raises
+        UnstableOffset while an open transaction may replace it."""
         coordinator = self._coordinator(group)
         if coordinator is None:
+            if tp in self._node.groups.unstable_offsets(group):
+                raise UnstableOffset(where=f"{group}, {tp}", hint="try again")
             held = self._node.groups.fetch_offsets(group).get(tp)
             return None if held is None else held.position
         told = await self._peers.ask(coordinator, "GET", _offsets_path(group), params={"topic": tp.topic})
-        held_offsets = (int(each["offset"]) for each in told["offsets"] if each["partition"] == tp.partition)
-        return next((offset for offset in held_offsets if offset >= 0), None)
+        found = next((each for each in told["offsets"] if each["partition"] == tp.partition), None)
+        if found is None:
+            return None
+        if found.get("pending"):  # a broker of version 0.1 does not say it, and has none
+            raise UnstableOffset(where=f"{group}, {tp}", hint="try again")
+        return found["offset"] if found["offset"] is not None and found["offset"] >= 0 else None
 
     async def move_offset(self, group: str, tp: TopicPartition, expected: int | None, offset: int) -> bool:
-        """Commit for a group without members, only if nobody else has since it stood at `expected`."""
+        """Commits for a group without members if its offset is still `expected`. Returns whether it did."""
         broker = await self._node.groups.find(group)
         coordinator = self._peers.registered(broker.id, group)
         if coordinator is None:
@@ -159,13 +165,15 @@ class ClusterView:
 
     # All brokers
 
-    async def everywhere(self, method: str, path: str) -> list[tuple[BrokerInfo, Any | Refusal]]:
-        """What each of the other brokers says for itself."""
+    async def everywhere(
+        self, method: str, path: str, headers: Iterable[tuple[str, str]] = ()
+    ) -> list[tuple[BrokerInfo, Any | Refusal]]:
+        """Returns each other broker's own answer, or its refusal."""
         others = [broker for broker in self._node.image.brokers() if broker.id != self._node.node_id]
 
         async def ask(broker: BrokerInfo) -> Any | Refusal:
             try:
-                return await self._peers.ask(broker, method, path)
+                return await self._peers.ask(broker, method, path, headers=headers)
             except (TierlogError, Problem) as refusal:
                 return refusal
 

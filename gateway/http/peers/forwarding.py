@@ -1,13 +1,14 @@
-"""A request that came to the wrong broker is passed on to the right one, and its answer is passed back.
+"""Forwards a request that came to the wrong broker to the right one, and passes the answer back.
 
-Which broker that is, an operation says by its `place`: who leads the partition, who coordinates the group, who is the
+An operation's `place` says which broker is right: the leader of the partition, the coordinator of the group, or the
 controller. Clients may use any broker's port and need not know.
 
-- A request is done at its place at most once per attempt of the client: it is passed on once and not tried again.
-- Nobody to pass it to is 503 with Retry-After; a produce whose answer was lost is 503 `outcome-unknown`.
-- Checks of parameters and body are made here first, quotas are kept there, where the work is done.
-- Bodies of requests are within the limits of any request; answers are passed on piece by piece as they come, no faster
-  than the client reads. An answer that breaks off there is broken off here.
+- The right broker gets a request at most once per attempt of the client: it is forwarded once and not tried again.
+- If there is no broker to forward to, the answer is 503 with Retry-After. If the answer to a produce is lost, it is 503
+  `outcome-unknown`.
+- Parameters and body are checked here first. Quotas are charged at the broker that does the work.
+- Bodies of requests are within the usual limits. Answers are passed back piece by piece as they come, no faster than
+  the client reads. If the answer breaks off there, it is cut off here.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 from aiohttp import web
 
+from gateway.http.peers.behalf import SENDER, write_sender
 from gateway.http.peers.peers import SAFE_METHODS, lost
 from gateway.http.problems import STOPPING, Problem
 from hot_tier.cluster.model import BrokerInfo
@@ -25,10 +27,11 @@ if TYPE_CHECKING:
     from gateway.http.operation import Call
 
 Place = Callable[["Call"], Awaitable[BrokerInfo | None]]
-"""Where a request is done; None: here."""
+"""Returns the broker that does a request; None if it is this one."""
 
 NOT_PASSED_ON: Final = frozenset(
     {
+        "authorization",
         "connection",
         "content-encoding",
         "content-length",
@@ -43,20 +46,23 @@ NOT_PASSED_ON: Final = frozenset(
         "trailer",
         "transfer-encoding",
         "upgrade",
+        "x-api-key",
+        SENDER.lower(),
     }
 )
-"""Of requests: what belongs to one connection, what was true of the body before it was read, and what a browser says of
-a page, which was checked here."""
+"""Request headers that are not forwarded: those of one connection, those that describe the body before it was read,
+those in which a browser describes a page, and the login. The last two were checked here."""
 NOT_PASSED_BACK: Final = NOT_PASSED_ON | {"date", "server"}
 
 
 async def relay(call: "Call", broker: BrokerInfo, params: Mapping[str, str] | None = None) -> web.StreamResponse:
-    """Pass the request on, with these query parameters instead of its own, and the answer back."""
+    """Forwards the request, with these query parameters if given, and passes the answer back."""
     request, peers = call.request, call.api.peers
     if call.forwarded:
         peers.refuse_hop(broker, request.path)
     peers.forwarded += 1
     headers = [(name, value) for name, value in request.headers.items() if name.lower() not in NOT_PASSED_ON]
+    headers.append((SENDER, write_sender(call.principal)))
     sending = asyncio.ensure_future(
         peers.send(
             broker,
@@ -88,17 +94,17 @@ async def relay(call: "Call", broker: BrokerInfo, params: Mapping[str, str] | No
             async for piece in pieces:
                 await response.write(piece)
         except (aiohttp.ClientError, TimeoutError) as error:
-            # What was promised does not come: the client must not take what it has for the whole.
+            # The rest of the answer does not come. The client must not believe that it has the whole answer.
             if request.transport is not None:
                 request.transport.abort()
-            raise ConnectionResetError(f"the answer of broker {broker.id} broke off") from error
+            raise ConnectionResetError(f"the answer of broker {broker.id} broke off before its end") from error
         await response.write_eof()
         return response
 
 
 async def _unless_lost(sending: "asyncio.Future[aiohttp.ClientResponse]", call: "Call") -> aiohttp.ClientResponse:
-    """The answer's head. A read is not waited for when its client has gone away or this node stops; a change is, for it
-    cannot be taken back."""
+    """Returns the answer's head. A read stops waiting when its client has disconnected or this node stops. A change
+    waits, because it cannot be undone."""
     gone: asyncio.Event | None = getattr(call.request.protocol, "lost", None)
     if gone is None or call.request.method not in SAFE_METHODS:
         return await sending
@@ -109,7 +115,7 @@ async def _unless_lost(sending: "asyncio.Future[aiohttp.ClientResponse]", call: 
             return sending.result()
         if call.api.stopping.is_set():
             raise Problem(STOPPING, "the node is stopping")
-        raise ConnectionResetError("the client has gone away")
+        raise ConnectionResetError("the client has disconnected")
     finally:
         for each in ends:
             each.cancel()
@@ -121,23 +127,23 @@ async def _unless_lost(sending: "asyncio.Future[aiohttp.ClientResponse]", call: 
 
 
 async def at_leader(call: "Call") -> BrokerInfo | None:
-    """Of the partition that the address names."""
+    """Returns the leader of the partition in the path."""
     return call.api.peers.leader(call.values["topic"], call.values["partition"])
 
 
 async def at_leader_in_body(call: "Call") -> BrokerInfo | None:
-    """Of the partition that the document names."""
+    """Returns the leader of the partition in the document."""
     return call.api.peers.leader(call.body.topic, call.body.partition)
 
 
 async def at_coordinator(call: "Call") -> BrokerInfo | None:
-    """Of the group, as far as there is one: looking at a group makes no topic for offsets."""
+    """Returns the group's coordinator if there is one. A read about a group does not make the offsets topic."""
     coordinator = call.api.node.groups.find_existing(call.values["group"])
     return None if coordinator is None else call.api.peers.registered(coordinator, call.values["group"])
 
 
 async def at_new_coordinator(call: "Call") -> BrokerInfo | None:
-    """Of the group, made a place for if there is none."""
+    """Returns the group's coordinator. Makes the offsets topic if there is none."""
     broker = await call.api.node.groups.find(call.values["group"])
     return call.api.peers.registered(broker.id, call.values["group"])
 

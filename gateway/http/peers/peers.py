@@ -1,20 +1,21 @@
-"""Other brokers as this one reaches them over HTTP: connections, the guard against loops, and what a failure means.
+"""Other brokers, reached over HTTP: connections, protection against loops, and what a failure means.
 
-- A request between brokers carries `X-Tierlog-Forwarded: <sender>@<revision>`. Who gets it does it or refuses it, and
-  never passes it on. It first waits, within limits, until its metadata is as new as the sender's, so that a topic made
-  through one broker is known to the next.
-- `ask` adds `;alone`: who gets that asks nobody else either, and speaks only of what it has itself. So a client's
-  request makes one hop, what is asked for its sake one more, and there it ends.
-- A request that never left (refused, no route) is BrokerUnreachable: nothing happened. A change whose answer is lost is
-  OutcomeUnknown, and is not sent again by us.
-- Connections belong to one registration of a broker. When that ends they are closed, and whoever waits on them is told
-  at once, instead of after a time-out.
+- A request between brokers carries `X-Tierlog-Forwarded: <sender>@<revision>`. Its receiver handles or refuses it, and
+  never forwards it. First the receiver waits, within limits, until its metadata is as new as the sender's, so that a
+  topic made through one broker is known to the next.
+- `ask` adds `;alone`: the receiver asks no other broker and answers only with what it has itself. So a client's request
+  makes one hop, a question that it causes makes one more, and there it ends.
+- If a request never left this broker (refused, no route), the error is BrokerUnreachable: nothing happened. If the
+  answer to a change is lost, the error is OutcomeUnknown, and this broker does not send the change again.
+- Connections belong to one registration of a broker. When it ends, they are closed, and requests that wait on them fail
+  at once instead of after a time-out.
 
-A node alone has no peers and opens no connection.
+A single node has no peers and opens no connection.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from ssl import SSLContext
 from typing import Any, Final, NamedTuple
 
 import aiohttp
@@ -25,7 +26,7 @@ from yarl import URL
 
 from gateway.http.problems import from_document
 from gateway.node import Node
-from hot_tier.cluster.endpoints import HTTP_PROTOCOLS, Endpoint
+from hot_tier.cluster.endpoints import HTTP_PROTOCOLS, SECURE, Endpoint
 from hot_tier.cluster.image import ImageChange
 from hot_tier.cluster.model import NO_NODE, BrokerInfo
 from hot_tier.cluster.store import Revision
@@ -37,10 +38,10 @@ ALONE: Final = "alone"
 
 CONNECT_S: Final = 3.0
 ANSWER_S: Final = 60.0
-"""Longer than a long poll and a delay for quotas together."""
+"""Longer than a long poll and a quota delay together."""
 CATCH_UP_S: Final = 2.0
 CONNECTIONS: Final = 500
-"""To one broker; more requests wait for one to be free."""
+"""Per broker. Further requests wait until a connection is free."""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
@@ -55,10 +56,10 @@ class Peers:
         self._links: dict[NodeId, _Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.forwarded = 0
-        """Requests passed on, for the metrics."""
+        """Forwarded requests, for the metrics."""
         self._watching = False
         self._stands_still_at: Revision | None = None
-        """Our revision when it was waited for another in vain."""
+        """Our metadata revision when we last waited in vain for a newer one."""
 
     async def close(self) -> None:
         if self._watching:
@@ -68,28 +69,28 @@ class Peers:
             self._drop(node_id)
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    # Where something is done
+    # Finding the right broker
 
     def leader(self, topic: str, partition: int) -> BrokerInfo | None:
-        """Who leads a partition; None when this broker does."""
+        """Returns the broker that leads a partition; None if it is this one."""
         tp = TopicPartition(topic, PartitionId(partition))
         return self.registered(self._node.image.partition_state(tp).leader, str(tp))
 
     def registered(self, node_id: NodeId, where: str) -> BrokerInfo | None:
-        """The broker with this number; None when it is this one. NoLeader when it is not there."""
+        """Returns the broker with this id; None if it is this one. Raises NoLeader if it is not registered."""
         if node_id == self._node.node_id:
             return None
         broker = self._node.image.broker(node_id)
         if broker is None:
-            said = "no broker leads this now" if node_id == NO_NODE else f"broker {node_id} leads this and is down"
+            said = "no broker leads this now" if node_id == NO_NODE else f"broker {node_id} leads this but is down"
             raise NoLeader(said, where=where, hint="try again")
         return broker
 
     # Requests that arrive from another broker
 
     async def admit(self, request: web.Request) -> tuple[bool, bool]:
-        """Whether the request was passed on to us, and whether to answer it alone. If it was, our metadata is as new as
-        the sender's, if it can be."""
+        """Returns whether another broker forwarded the request, and whether to answer it alone. If it was forwarded,
+        this first waits until our metadata is as new as the sender's, within limits."""
         sent = request.headers.get(FORWARDED)
         if sent is None:
             return False, False
@@ -101,12 +102,13 @@ class Peers:
                 async with asyncio.timeout(CATCH_UP_S):
                     await image.reached(Revision(int(revision)))
             except TimeoutError:
-                # Decided by what we know; it is refused if that is too old. While metadata is away nobody waits again.
+                # We decide with the metadata that we have; if it is too old, the request is refused. While the metadata
+                # store is away, later requests do not wait again.
                 self._stands_still_at = image.revision
         return True, manner == ALONE
 
     def refuse_hop(self, broker: BrokerInfo, where: str) -> None:
-        """A request that was forwarded to us belongs elsewhere: metadata changed on its way."""
+        """Refuses a forwarded request that belongs to another broker: the metadata changed on its way."""
         raise NotLeader(f"broker {broker.id} has taken this over", where=where, hint="try again")
 
     # Requests to another broker
@@ -122,7 +124,7 @@ class Peers:
         data: bytes | None = None,
         manner: str = "",
     ) -> aiohttp.ClientResponse:
-        """The answer's head, whatever its status. `path` is percent-encoded. The caller releases the answer."""
+        """Returns the answer's head, whatever its status. `path` is percent-encoded. The caller releases the answer."""
         marked = CIMultiDict(headers)
         marked[FORWARDED] = f"{self._node.node_id}@{self._node.image.revision};{manner}"
         try:
@@ -144,7 +146,7 @@ class Peers:
         headers: Iterable[tuple[str, str]] = (),
         data: bytes | None = None,
     ) -> Any:
-        """The answer's document; what the other broker refuses is raised as it says it. `data` is a JSON document."""
+        """Returns the answer's document. Raises the other broker's refusal in its words. `data` is a JSON document."""
         sent = [*headers, *([] if data is None else [("Content-Type", "application/json")])]
         response = await self.send(broker, method, path, params=params, headers=sent, data=data, manner=ALONE)
         async with response:
@@ -166,7 +168,9 @@ class Peers:
         if not self._watching:
             self._watching = True
             self._node.image.subscribe(self._image_changed)
-        link = self._links[broker.id] = _Link(broker, _session(broker.for_peers(HTTP_PROTOCOLS)))
+        tls = self._node.tls
+        where = broker.for_peers(HTTP_PROTOCOLS if tls is not None else HTTP_PROTOCOLS - SECURE)
+        link = self._links[broker.id] = _Link(broker, _session(where, tls))
         return link
 
     def _image_changed(self, change: ImageChange) -> None:
@@ -184,18 +188,18 @@ class Peers:
 
 
 def lost(broker: BrokerInfo, method: str, path: str, error: BaseException) -> TierlogError:
-    """What a request that was sent, and not answered whole, means."""
+    """Returns the error for a request that was sent but not answered completely."""
     why = str(error) or type(error).__name__
     if method in SAFE_METHODS:
         return BrokerUnreachable(f"broker {broker.id} did not answer: {why}", where=path)
-    return OutcomeUnknown(f"broker {broker.id} was asked and its answer is lost: {why}", where=path)
+    return OutcomeUnknown(f"broker {broker.id} got the request, but its answer is lost: {why}", where=path)
 
 
-def _session(where: Endpoint) -> aiohttp.ClientSession:
-    """The one place where an HTTP client of another broker is made."""
+def _session(where: Endpoint, tls: SSLContext | None) -> aiohttp.ClientSession:
+    """Returns an HTTP client for another broker. Only this function makes one."""
     return aiohttp.ClientSession(
         f"{where.protocol}://{where}",
-        connector=aiohttp.TCPConnector(limit=CONNECTIONS),
+        connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=tls or True),
         timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_S, sock_read=ANSWER_S),
         auto_decompress=False,
         skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
@@ -203,5 +207,5 @@ def _session(where: Endpoint) -> aiohttp.ClientSession:
 
 
 def _same(one: BrokerInfo, other: BrokerInfo) -> bool:
-    """Whether these are one registration of one process."""
+    """Returns whether both are one registration of one process."""
     return (one.lease, one.endpoints) == (other.lease, other.endpoints)

@@ -1,7 +1,7 @@
-"""One partition that another broker leads, read from its start and written to through that broker.
+"""A partition that another broker leads, read from its start and written through that broker.
 
-For what is seldom: copies of dead-lettered records, which lie at a partition of their own, and messages whose key or
-headers no header of a request between brokers could carry.
+It serves rare cases: copies of dead-lettered records, which are in a partition of their own, and messages whose key or
+headers do not fit into the HTTP headers of a request between brokers.
 """
 
 from base64 import b64decode
@@ -28,7 +28,7 @@ class RemotePartition:
         self.tp = tp
 
     async def records(self) -> AsyncIterator[Sequence[Record]]:
-        """All there are, oldest first; those that are not committed yet are waited for."""
+        """Yields all records, oldest first. Waits for those that are not committed yet."""
         topic = await self._peers.ask(self._leader, "GET", f"/api/v1/topics/{self.tp.topic}")
         bounds = topic["partitions"][self.tp.partition]
         at, end = bounds["log_start_offset"], bounds["log_end_offset"]
@@ -39,16 +39,16 @@ class RemotePartition:
             params = {"offset": str(at), "limit": PAGE, "wait_ms": WAIT_MS}
             told = await self._peers.ask(self._leader, "GET", path, params=params)
             if told["next_offset"] == at:
-                raise NotEnoughReplicas(f"offset {at} is not committed", where=str(self.tp), hint="try again")
+                raise NotEnoughReplicas(f"offset {at} is not committed yet", where=str(self.tp), hint="try again")
             yield [_record(each) for each in told["messages"]]
             at = told["next_offset"]
 
     async def append(self, record: NewRecord) -> Offset:
-        """Its offset, once every in-sync replica has it."""
+        """Returns the record's offset when every in-sync replica has it."""
         return Offset((await self.send(record))["offset"])
 
     async def send(self, record: NewRecord, headers: Iterable[tuple[str, str]] = ()) -> dict[str, Any]:
-        """What the leader says of it, once every in-sync replica has it."""
+        """Returns the leader's result for the record when every in-sync replica has it."""
         data = orjson.dumps({"messages": [new_message(self.tp.partition, record)]})
         path = f"/api/v1/topics/{self.tp.topic}/messages/batch"
         told = await self._peers.ask(self._leader, "POST", path, headers=headers, data=data)

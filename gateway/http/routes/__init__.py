@@ -1,1 +1,1 @@
-"""The operations of the HTTP API, by what they are about."""
+"""The operations of the HTTP API, one module per noun."""

@@ -1,19 +1,18 @@
-"""The archive over HTTP: what is in which tier, verification, garbage, restore.
+"""The archive over HTTP: which tier holds what, verification, garbage, restore.
 
-A verification may take hours and answers as it goes: NDJSON, a line per finding, a line of progress every second, and a
-summary at the end. A stream without its summary did not finish.
+A verification may take hours and answers while it runs: NDJSON with a line per finding, a line of progress every
+second, and a summary at the end. A stream without its summary did not finish.
 """
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
 
 import orjson
 from aiohttp import web
 
-from cold_tier.reports import Finding, Planned, VerifyEvent
+from cold_tier.reports import Finding, Planned, TopicFacts, VerifyEvent
 from gateway.archive_control import ArchiveControl
 from gateway.http.api import Api
 from gateway.http.archive_schemas import (
@@ -35,12 +34,18 @@ from gateway.http.archive_schemas import (
     RestoredTopicDocument,
     SummaryLine,
     TopicArchive,
+    TopicCost,
 )
 from gateway.http.operation import JSON, NDJSON, Answer, Call, Document, Operation, json_response
 from gateway.http.parameters import INT32_MAX, INT64_MAX, PARTITION, TOPIC, Parameter, integer_schema, whole_number
 from gateway.http.peers.forwarding import at_controller, at_leader
+from gateway.http.permissions import SEEN_TOPICS, on_cluster, on_topic
 from gateway.http.problems import NO_ARCHIVE, Problem, as_problem, document
 from gateway.http.schemas import Reply
+from hot_tier.clock import steady_s
+from hot_tier.cluster.acls import Operation as Permitted
+from hot_tier.cluster.acls import ResourceType
+from hot_tier.cluster.internal_topics import stays_local
 from hot_tier.cluster.model import BrokerInfo, Topic
 from hot_tier.errors import NoLeader, NotLeader, TierlogError, UnknownPartition
 from hot_tier.ids import NodeId
@@ -73,6 +78,22 @@ SEGMENT_LIMIT: Final = Parameter(
     default=100,
 )
 
+PLANNED_RETENTION: Final = Parameter(
+    "retention_ms",
+    "query",
+    "Reckon with this retention; as it is when missing.",
+    integer_schema(0, INT64_MAX),
+    whole_number(0, INT64_MAX),
+)
+REPLAYS: Final = Parameter(
+    "replays",
+    "query",
+    "How often all of it is read per month.",
+    integer_schema(0, 1_000_000, default=1),
+    whole_number(0, 1_000_000),
+    default=1,
+)
+
 
 def _archive(api: Api) -> ArchiveControl:
     if api.node.archive is None:
@@ -91,19 +112,31 @@ async def get_topic_archive(call: Call) -> web.StreamResponse:
             hint=f"The topic has the partitions 0 to {topic.partitions - 1}.",
         )
     numbers = range(topic.partitions) if wanted is None else [wanted]
-    told = {} if call.alone else await _told_by_leaders(call, topic, numbers)
+    offset, limit = call.values["offset"], call.values["limit"]
+    partitions = await describe_partitions(call, topic, numbers, offset, limit)
+    return json_response(TopicArchive(topic=topic.name, id=str(topic.id), bucket=archive.bucket, partitions=partitions))
+
+
+async def describe_partitions(
+    call: Call, topic: Topic, numbers: Sequence[int], offset: int, limit: int
+) -> list[PartitionArchiveDocument]:
+    archive = _archive(call.api)
+    query = {"offset": str(offset), "limit": str(limit)} | ({"partition": str(numbers[0])} if len(numbers) == 1 else {})
+    told = {} if call.alone else await _told_by_leaders(call, topic, numbers, query)
     partitions = []
     for number in numbers:
         if number in told:
             partitions.append(told[number])
             continue
-        segments, following = await archive.segments(topic, number, call.values["offset"], call.values["limit"])
+        segments, following = await archive.segments(topic, number, offset, limit)
         partitions.append(PartitionArchiveDocument.of(archive.status(topic, number), segments, following))
-    return json_response(TopicArchive(topic=topic.name, id=str(topic.id), bucket=archive.bucket, partitions=partitions))
+    return partitions
 
 
-async def _told_by_leaders(call: Call, topic: Topic, numbers: Iterable[int]) -> dict[int, PartitionArchiveDocument]:
-    """Partitions that other brokers lead, by what these say; those of a broker that does not answer are missing."""
+async def _told_by_leaders(
+    call: Call, topic: Topic, numbers: Sequence[int], query: Mapping[str, str]
+) -> dict[int, PartitionArchiveDocument]:
+    """Returns the partitions that other brokers lead, as those describe them, without brokers that do not answer."""
     leaders: dict[NodeId, tuple[BrokerInfo, list[int]]] = {}
     for number in numbers:
         try:
@@ -115,7 +148,7 @@ async def _told_by_leaders(call: Call, topic: Topic, numbers: Iterable[int]) -> 
 
     async def ask(leader: BrokerInfo, of: list[int]) -> dict[int, PartitionArchiveDocument]:
         try:
-            told = await call.api.peers.ask(leader, "GET", call.request.path, params=call.request.rel_url.query)
+            told = await call.api.peers.ask(leader, "GET", f"/api/v1/topics/{topic.name}/archive", params=query)
         except (TierlogError, Problem):
             return {}
         found = {each["partition"]: each for each in told["partitions"]}
@@ -127,8 +160,28 @@ async def _told_by_leaders(call: Call, topic: Topic, numbers: Iterable[int]) -> 
     return documents
 
 
+async def get_topic_cost(call: Call) -> web.StreamResponse:
+    topic = call.api.node.image.topic(call.values["topic"])
+    partitions = await describe_partitions(call, topic, range(topic.partitions), 0, 0)
+    archived = [each.archived for each in partitions if each.archived is not None]
+    config = call.api.node.partitions.config(topic)
+    facts = TopicFacts(
+        partitions=len(archived),
+        segments=sum(each.segments for each in archived),
+        rows_bytes=sum(each.rows_bytes for each in archived),
+        index_bytes=sum(each.index_bytes for each in archived),
+        log_bytes=sum(each.log_bytes for each in archived),
+        span_ms=max(((each.max_timestamp or 0) - (each.min_timestamp or 0) for each in archived), default=0),
+        retention_ms=config.retention_ms,
+        local_retention_ms=config.local_retention_ms,
+    )
+    retention_ms, replays = call.values["retention_ms"], call.values["replays"]
+    found = _archive(call.api).cost(facts, retention_ms=retention_ms, replays=replays)
+    return json_response(TopicCost.of(topic.name, facts, found))
+
+
 async def get_bucket(call: Call) -> web.StreamResponse:
-    """A bucket that fails is what is asked for, and no failure of the request."""
+    """Reports whether the bucket works. If the bucket fails, the request still succeeds."""
     archive = _archive(call.api)
     try:
         await archive.look()
@@ -139,7 +192,8 @@ async def get_bucket(call: Call) -> web.StreamResponse:
 
 async def list_pins(call: Call) -> web.StreamResponse:
     image, name = call.api.node.image, call.values["topic"]
-    topics = [topic for topic in image.topics() if not topic.internal] if name is None else [image.topic(name)]
+    topics = [topic for topic in image.topics() if not stays_local(topic)] if name is None else [image.topic(name)]
+    topics = [topic for topic in topics if call.may(Permitted.DESCRIBE, ResourceType.TOPIC, topic.name)]
     held = await _archive(call.api).pins(topics)
     return json_response(
         PinsDocument(
@@ -161,7 +215,7 @@ async def verify_archive(call: Call) -> web.StreamResponse:
     asked = call.body
     assert isinstance(asked, ArchiveVerification)
     async with aclosing(_archive(call.api).verify(asked.topics)) as events:
-        # What is wrong from the start is a problem document; later, a line of the stream has to say it.
+        # An error before the first event becomes a problem document. A later error must be a line of the stream.
         first = await anext(events, None)
         response = web.StreamResponse(headers={"Content-Type": NDJSON})
         response.enable_chunked_encoding()
@@ -179,9 +233,9 @@ async def verify_archive(call: Call) -> web.StreamResponse:
 
 
 async def verification_lines(first: VerifyEvent | None, events: AsyncIterator[VerifyEvent]) -> AsyncIterator[Reply]:
-    """What is said of a verification, with a summary at its end."""
+    """Yields the lines for a verification, and a summary at the end."""
     partitions = segments = checked_bytes = problems = orphans = 0
-    said = time.monotonic()
+    said = steady_s()
     event = first
     while event is not None:
         if isinstance(event, Planned):
@@ -194,15 +248,15 @@ async def verification_lines(first: VerifyEvent | None, events: AsyncIterator[Ve
         else:
             segments += 1
             checked_bytes += event.bytes
-            if time.monotonic() - said >= PROGRESS_S:
-                said = time.monotonic()
+            if steady_s() - said >= PROGRESS_S:
+                said = steady_s()
                 yield ProgressLine(segments=segments, bytes=checked_bytes)
         event = await anext(events, None)
     yield SummaryLine(partitions=partitions, segments=segments, bytes=checked_bytes, problems=problems, orphans=orphans)
 
 
 async def collect_garbage(call: Call) -> web.StreamResponse:
-    """Each broker of what it leads."""
+    """Each broker collects the garbage of the partitions that it leads."""
     collected = await _archive(call.api).collect_garbage()
     if not call.alone:
         for broker, told in await call.api.view.everywhere("POST", call.request.path):
@@ -246,6 +300,7 @@ OPERATIONS: Final = (
         summary="Whether the bucket works",
         description="The node asks its bucket for something small before it answers, and waits a few seconds for it.",
         handler=get_bucket,
+        needs=(on_cluster(Permitted.DESCRIBE),),
         answers={200: Answer("The bucket, and why it fails if it does.", {JSON: BucketDocument})},
         problems=(503,),
     ),
@@ -257,6 +312,7 @@ OPERATIONS: Final = (
         summary="Jobs that hold topics' retention",
         description="While a pin holds, nothing of the topic's archive expires or is deleted.",
         handler=list_pins,
+        needs=(on_topic(Permitted.DESCRIBE), SEEN_TOPICS),
         parameters=(OF_TOPIC,),
         answers={200: Answer("Those that hold now, as the bucket says.", {JSON: PinsDocument})},
         problems=(404, 503),
@@ -270,8 +326,22 @@ OPERATIONS: Final = (
         description="Per partition: what is local, what is in the bucket, what waits to be archived, and the archived "
         "segments with the names of their objects.",
         handler=get_topic_archive,
+        needs=(on_topic(Permitted.DESCRIBE),),
         parameters=(TOPIC, OF_PARTITION, FROM_OFFSET, SEGMENT_LIMIT),
         answers={200: Answer("Its partitions, in order.", {JSON: TopicArchive})},
+        problems=(404, 503),
+    ),
+    Operation(
+        name="getTopicCost",
+        method="GET",
+        path="/api/v1/topics/{topic}/archive/cost",
+        tag="archive",
+        summary="What a topic costs per month, beside local disks alone",
+        description="Reckoned from what is archived and the prices of `[cost]`, as `tierlog cost` does.",
+        handler=get_topic_cost,
+        needs=(on_topic(Permitted.DESCRIBE),),
+        parameters=(TOPIC, PLANNED_RETENTION, REPLAYS),
+        answers={200: Answer("Line by line.", {JSON: TopicCost})},
         problems=(404, 503),
     ),
     Operation(
@@ -284,7 +354,9 @@ OPERATIONS: Final = (
         "many segments it has), `progress`, `finding` (`problem` is false for an orphan, which waits for its "
         "collection), `summary` at the end, or `error` with a problem document where it had to stop.",
         handler=verify_archive,
+        needs=(on_cluster(Permitted.ALTER),),
         body=Document(ArchiveVerification),
+        reads=True,
         answers={
             200: Answer("Findings as they are made.", {NDJSON: {"type": "string", "description": "One per line."}})
         },
@@ -298,6 +370,7 @@ OPERATIONS: Final = (
         summary="Delete now what the archive no longer needs",
         description="What the brokers would delete by themselves in time: grace periods and ages hold.",
         handler=collect_garbage,
+        needs=(on_cluster(Permitted.ALTER),),
         answers={200: Answer("How many objects went.", {JSON: GarbageCollected})},
         problems=(503,),
     ),
@@ -310,6 +383,7 @@ OPERATIONS: Final = (
         description="The partition's leader reads what was rewritten, compares it with the manifest, and publishes it. "
         "Without being asked it looks as often as it looks for garbage.",
         handler=consider_proposals,
+        needs=(on_topic(Permitted.ALTER),),
         place=at_leader,
         parameters=(TOPIC, PARTITION),
         answers={200: Answer("What became of each.", {JSON: ProposalsConsidered})},
@@ -324,6 +398,7 @@ OPERATIONS: Final = (
         description="An archive stops where the bucket went back to an older state, or where somebody else has "
         "published to it. The partition's leader does what was decided, and archiving goes on.",
         handler=repair_archive,
+        needs=(on_cluster(Permitted.ALTER),),
         place=at_leader,
         parameters=(TOPIC, PARTITION),
         body=Document(ArchiveRepair),
@@ -339,6 +414,7 @@ OPERATIONS: Final = (
         description="With their ids, settings, offsets, leader epochs and producers. Records that were never archived "
         "are not there; offsets go on where the archive ends.",
         handler=restore_archive,
+        needs=(on_cluster(Permitted.ALTER),),
         place=at_controller,
         body=Document(ArchiveRestore),
         answers={200: Answer("They are served.", {JSON: Restored})},

@@ -1,7 +1,7 @@
-"""Replicas to other brokers: an even load, a broker out of the cluster, and what is on its way.
+"""Moves replicas to other brokers: spreads the load evenly, empties a broker, and lists moves that are not done.
 
 An answer says that moves have begun; `GET /api/v1/cluster/moves` lists them until they are done. Any broker can be
-asked. The rules are `hot_tier.cluster.moves`'.
+asked. The rules are in `hot_tier.cluster.moves`.
 """
 
 from typing import Final, Literal
@@ -11,7 +11,9 @@ from pydantic import Field
 
 from gateway.http.operation import JSON, Answer, Call, Document, Handler, Operation, json_response
 from gateway.http.parameters import INT32_MAX, Parameter, integer_schema, whole_number
+from gateway.http.permissions import on_cluster
 from gateway.http.schemas import Reply, Request
+from hot_tier.cluster.acls import Operation as Permitted
 from hot_tier.cluster.elections import reassignment_target
 from hot_tier.ids import NodeId
 
@@ -122,6 +124,7 @@ def _decommissioning(call: Call) -> web.StreamResponse:
 def _of_broker(
     method: Literal["GET", "POST", "DELETE"], name: str, summary: str, handler: Handler, *problems: int
 ) -> Operation:
+    needed = Permitted.DESCRIBE if method == "GET" else Permitted.ALTER
     return Operation(
         name=name,
         method=method,
@@ -129,6 +132,7 @@ def _of_broker(
         tag="service",
         summary=summary,
         handler=handler,
+        needs=(on_cluster(needed),),
         parameters=(BROKER,),
         answers={200: Answer("What the broker still holds.", {JSON: Decommissioning})},
         problems=(404, *problems, 503),
@@ -143,6 +147,7 @@ OPERATIONS: Final = (
         tag="service",
         summary="List the partitions that are on their way to other brokers",
         handler=get_moves,
+        needs=(on_cluster(Permitted.DESCRIBE),),
         answers={200: Answer("The moves that are not done.", {JSON: OngoingMoves})},
     ),
     Operation(
@@ -152,6 +157,7 @@ OPERATIONS: Final = (
         tag="service",
         summary="Even out replicas and preferred leaders over the brokers",
         handler=rebalance,
+        needs=(on_cluster(Permitted.ALTER),),
         body=Document(Rebalance),
         answers={200: Answer("What begins to move, or would.", {JSON: RebalancePlan})},
         problems=(503,),

@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: giving up on a record, reporting a failed delivery, seeing what was set aside."""
+"""Dead letters over HTTP: set a record aside, report a failed delivery, see what was set aside."""
 
 from typing import Final
 
@@ -9,6 +9,7 @@ from gateway.http.operation import JSON, Answer, Call, Document, Operation, json
 from gateway.http.parameters import GROUP
 from gateway.http.peers.cluster_view import Bounds
 from gateway.http.peers.forwarding import at_leader_in_body
+from gateway.http.permissions import SEEN_TOPICS, on_group, on_topic_in_body
 from gateway.http.routes.reading import out_of_range
 from gateway.http.schemas import (
     DeadLetterCount,
@@ -20,6 +21,8 @@ from gateway.http.schemas import (
     NewDeadLetter,
     NewFailure,
 )
+from hot_tier.cluster.acls import Operation as Permitted
+from hot_tier.cluster.acls import ResourceType
 from hot_tier.errors import OffsetOutOfRange
 
 
@@ -59,6 +62,8 @@ async def get_dead_letters(call: Call) -> web.StreamResponse:
     node, letters, group = call.api.node, call.api.dead_letters, call.values["group"]
     topics = []
     for source, topic in letters.topics.of_group(group):
+        if not call.may(Permitted.DESCRIBE, ResourceType.TOPIC, source):
+            continue
         bounds = await call.api.view.bounds(topic, range(topic.partitions))
         counts = []
         for number, found in sorted(bounds.items()):
@@ -83,6 +88,7 @@ async def get_dead_letters(call: Call) -> web.StreamResponse:
             last_failure_ms=failure.at_ms,
         )
         for topic_id, number, offset, failure in await letters.failing(group)
+        if call.may(Permitted.DESCRIBE, ResourceType.TOPIC, node.image.topic_by_id(topic_id).name)
     ]
     return json_response(GroupDeadLetters(group=group, topics=topics, failing=failing))
 
@@ -105,6 +111,7 @@ OPERATIONS: Final = (
         summary="Set a record aside",
         description="Copies the record to `<topic>.<group>.dlq` with the reason and its origin in the headers, once.",
         handler=post_dead_letter,
+        needs=(on_group(Permitted.READ), on_topic_in_body(Permitted.READ)),
         place=at_leader_in_body,
         parameters=(GROUP,),
         body=Document(NewDeadLetter),
@@ -122,6 +129,7 @@ OPERATIONS: Final = (
         summary="Count a failed delivery",
         description="The failure that reaches the limit sets the record aside.",
         handler=post_failure,
+        needs=(on_group(Permitted.READ), on_topic_in_body(Permitted.READ)),
         place=at_leader_in_body,
         parameters=(GROUP,),
         body=Document(NewFailure),
@@ -135,6 +143,7 @@ OPERATIONS: Final = (
         tag="dead letters",
         summary="What was set aside, and what is failing",
         handler=get_dead_letters,
+        needs=(on_group(Permitted.DESCRIBE), SEEN_TOPICS),
         parameters=(GROUP,),
         answers={200: Answer("Counts by topic and partition, and records that have failed.", {JSON: GroupDeadLetters})},
         problems=(503,),

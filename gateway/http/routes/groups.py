@@ -1,21 +1,25 @@
-"""Consumer groups over HTTP: commit and read offsets, reset them, look at groups, delete them.
+"""Consumer groups over HTTP: commit and read offsets, reset them, describe groups, delete them.
 
-A group is the same whether its consumers speak Kafka or HTTP. While it has members that joined through Kafka, they
-alone say where it stands: commits and resets from here are refused.
+A group is the same whether its consumers speak Kafka or HTTP. While it has members that joined through Kafka, only they
+change its offsets: commits and resets over HTTP are refused.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
 from gateway.coordinators.errors import CoordinatorLoading
 from gateway.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE, assigned_partitions
 from gateway.coordinators.offsets_topic.values import CommittedOffset, lag_of
+from gateway.http.figures.values import GroupFigures
+from gateway.http.listings import GroupRow, Groups
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, json_response
+from gateway.http.paging import DESCENDING, FIGURES, LIMIT, SEARCH, SKIP, page_of, sort_parameter
 from gateway.http.parameters import GROUP, TOPIC_NAME_SCHEMA, Parameter, topic_name
 from gateway.http.peers.cluster_view import Bounds, Refusal
 from gateway.http.peers.forwarding import at_coordinator, at_new_coordinator
+from gateway.http.permissions import SEEN_TOPICS, Shown, on_group, on_topic_in_body
 from gateway.http.problems import MOVED_ON, Problem
 from gateway.http.routes.reading import out_of_range
 from gateway.http.schemas import (
@@ -24,34 +28,65 @@ from gateway.http.schemas import (
     GroupDescription,
     GroupOffset,
     GroupOffsets,
-    Groups,
-    GroupSummary,
     Member,
     NewCommit,
     OffsetReset,
 )
+from gateway.off_loop import off_loop
+from hot_tier.cluster.acls import Operation as Permitted
+from hot_tier.cluster.acls import ResourceType
 from hot_tier.errors import OffsetOutOfRange, TierlogError
 from hot_tier.ids import PartitionId, TopicPartition
 
 OF_TOPIC: Final = Parameter("topic", "query", "Only offsets of this topic.", TOPIC_NAME_SCHEMA, topic_name)
 
 
+BY_FIGURES: Final = ("lag", "topics")
+SORT: Final = sort_parameter(("group", "state", "members", *BY_FIGURES), "group")
+
+
 async def list_groups(call: Call) -> web.StreamResponse:
-    """A broker that does not tell its groups is a refusal: a list without them would say that they are gone."""
+    """Refuses if a broker does not tell its groups: a list without them would say that they are gone."""
+    values = call.values
     if call.api.node.groups.is_loading:
         raise CoordinatorLoading("groups are being read back", hint="try again")
     groups = [
-        GroupSummary(
-            group=each.group_id, state=each.state.value, protocol_type=each.protocol_type, members=each.members
-        )
-        for each in call.api.node.groups.list_groups()
+        _Listed(each.group_id, each.state.value, each.protocol_type, each.members)
+        async for each in call.api.node.lane.turn().through(call.api.node.groups.list_groups())
     ]
     if not call.alone:
         for _, told in await call.api.view.everywhere("GET", "/api/v1/consumer-groups"):
             if isinstance(told, Problem | TierlogError):
                 raise told
-            groups += [GroupSummary.model_validate(each) for each in told["groups"]]
-    return json_response(Groups(groups=sorted(groups, key=lambda each: each.group)))
+            groups += [_Listed(*(each[name] for name in _Listed._fields)) for each in told["groups"]]
+    groups = [each for each in groups if values["search"] in each.group.lower()]
+    if not call.may(Permitted.DESCRIBE, ResourceType.CLUSTER):
+        groups = [each for each in groups if call.may(Permitted.DESCRIBE, ResourceType.GROUP, each.group)]
+    figures = (await call.api.totals.get()).groups if values["figures"] or values["sort"] in BY_FIGURES else {}
+    page = await off_loop(len(groups), page_of, groups, values, _name, _order(values["sort"], figures))
+    turn = call.api.node.lane.turn()
+    rows = [GroupRow(**each._asdict(), figures=figures.get(each.group)) async for each in turn.through(page)]
+    body = await off_loop(len(rows), Groups.model_dump_json, Groups(groups=rows, total=len(groups)), exclude_none=True)
+    return web.Response(body=body.encode(), content_type=JSON)
+
+
+class _Listed(NamedTuple):
+    """A group as brokers tell it. Of a long list, only those on the page become documents."""
+
+    group: str
+    state: str
+    protocol_type: str
+    members: int
+
+
+def _name(row: _Listed) -> str:
+    return row.group
+
+
+def _order(column: str, figures: Mapping[str, GroupFigures]) -> Callable[[_Listed], Any]:
+    if column in BY_FIGURES:
+        return lambda row: getattr(figures.get(row.group), column, None)
+    return lambda row: getattr(row, column)
 
 
 async def describe_group(call: Call) -> web.StreamResponse:
@@ -96,7 +131,9 @@ async def commit_offset(call: Call) -> web.StreamResponse:
     if "expected_offset" not in asked.model_fields_set:
         await groups.commit_offsets(group, {tp: (asked.offset, asked.metadata)})
     elif not await groups.move_offset(group, tp, asked.expected_offset, asked.offset):
-        raise Problem(MOVED_ON, f"the committed offset of {tp} is not {asked.expected_offset}, or is being changed")
+        raise Problem(
+            MOVED_ON, f"the committed offset of {tp} is not {asked.expected_offset}, or it is being changed now"
+        )
     return json_response(Committed())
 
 
@@ -120,14 +157,26 @@ async def reset_offsets(call: Call) -> web.StreamResponse:
         else:
             target = await (api.view.latest(tp) if asked.to == "latest" else api.view.offset_at(tp, asked.to))
         targets[tp] = (target, "")
-    await api.node.groups.commit_offsets(call.values["group"], targets)
-    return json_response(await _offsets(call, topic.name))
+    if not asked.dry_run:
+        await api.node.groups.commit_offsets(call.values["group"], targets)
+        return json_response(await _offsets(call, topic.name))
+    now_ms = api.node.clock()
+    shown = [
+        _offset(tp, CommittedOffset(offset, -1, metadata, now_ms), bounds[tp.partition], pending=False)
+        for tp, (offset, metadata) in targets.items()
+    ]
+    lag = sum(each.lag or 0 for each in shown)
+    return json_response(GroupOffsets(group=call.values["group"], offsets=shown, lag=lag))
 
 
 async def _offsets(call: Call, of_topic: str | None) -> GroupOffsets:
     group, image = call.values["group"], call.api.node.image
     positions = call.api.node.groups.positions(group)
-    chosen = {tp: positions[tp] for tp in sorted(positions) if of_topic is None or tp.topic == of_topic}
+    chosen = {
+        tp: positions[tp]
+        for tp in sorted(positions)
+        if of_topic in (None, tp.topic) and call.may(Permitted.DESCRIBE, ResourceType.TOPIC, tp.topic)
+    }
     by_topic: dict[str, list[int]] = {}
     for tp in chosen:
         by_topic.setdefault(tp.topic, []).append(tp.partition)
@@ -135,14 +184,17 @@ async def _offsets(call: Call, of_topic: str | None) -> GroupOffsets:
     for name, numbers in by_topic.items():
         topic = image.find_topic(name)
         bounds[name] = {} if topic is None else await call.api.view.bounds(topic, numbers, alone=call.alone)
-    shown = [_offset(tp, held, bounds[tp.topic].get(tp.partition)) for tp, held in chosen.items()]
+    unstable = call.api.node.groups.unstable_offsets(group)
+    shown = [_offset(tp, held, bounds[tp.topic].get(tp.partition), tp in unstable) for tp, held in chosen.items()]
     lags = [each.lag for each in shown if bounds[each.topic]]
     known = [lag for lag in lags if lag is not None]
     return GroupOffsets(group=group, offsets=shown, lag=sum(known) if lags and len(known) == len(lags) else None)
 
 
-def _offset(tp: TopicPartition, committed: CommittedOffset | None, bounds: Bounds | Refusal | None) -> GroupOffset:
-    """The lag is null where the partition's leader does not tell its bounds now, and where nothing is committed."""
+def _offset(
+    tp: TopicPartition, committed: CommittedOffset | None, bounds: Bounds | Refusal | None, pending: bool
+) -> GroupOffset:
+    """The lag is null if the partition's leader does not tell its bounds now, or if nothing is committed."""
     measured: Mapping[str, int | None] = {"log_start_offset": None, "high_watermark": None, "lag": None}
     if isinstance(bounds, Bounds):
         start, end = bounds.log_start_offset, bounds.high_watermark
@@ -153,6 +205,7 @@ def _offset(tp: TopicPartition, committed: CommittedOffset | None, bounds: Bound
         partition=tp.partition,
         offset=None if committed is None else committed.offset,
         metadata="" if committed is None else committed.metadata,
+        pending=pending,
         **measured,
     )
 
@@ -175,7 +228,9 @@ OPERATIONS: Final = (
         tag="groups",
         summary="List consumer groups",
         handler=list_groups,
-        answers={200: Answer("The groups of all brokers, by name.", {JSON: Groups})},
+        needs=(Shown(Permitted.DESCRIBE, ResourceType.GROUP),),
+        parameters=(SEARCH, SORT, DESCENDING, SKIP, LIMIT, FIGURES),
+        answers={200: Answer("The groups of all brokers, and how many before the page was cut.", {JSON: Groups})},
     ),
     Operation(
         name="describeGroup",
@@ -184,6 +239,7 @@ OPERATIONS: Final = (
         tag="groups",
         summary="Describe a group and its members",
         handler=describe_group,
+        needs=(on_group(Permitted.DESCRIBE),),
         place=at_coordinator,
         parameters=(GROUP,),
         answers={200: Answer("The group.", {JSON: GroupDescription})},
@@ -196,6 +252,7 @@ OPERATIONS: Final = (
         tag="groups",
         summary="Delete a group without members, and its offsets",
         handler=delete_group,
+        needs=(on_group(Permitted.DELETE),),
         place=at_coordinator,
         parameters=(GROUP,),
         answers={204: Answer("It is gone.")},
@@ -208,6 +265,7 @@ OPERATIONS: Final = (
         tag="groups",
         summary="Commit the offset to read next",
         handler=commit_offset,
+        needs=(on_group(Permitted.READ), on_topic_in_body(Permitted.READ)),
         place=at_new_coordinator,
         parameters=(GROUP,),
         body=Document(NewCommit),
@@ -221,6 +279,7 @@ OPERATIONS: Final = (
         tag="groups",
         summary="Committed offsets and lag",
         handler=get_offsets,
+        needs=(on_group(Permitted.DESCRIBE), SEEN_TOPICS),
         place=at_coordinator,
         parameters=(GROUP, OF_TOPIC),
         answers={200: Answer("None for a group that has committed nothing and has no members.", {JSON: GroupOffsets})},
@@ -234,6 +293,7 @@ OPERATIONS: Final = (
         summary="Move a group to the earliest or latest record, or to a time",
         description="To a time: the first record with that timestamp or a later one, or the end if there is none.",
         handler=reset_offsets,
+        needs=(on_group(Permitted.READ), on_topic_in_body(Permitted.READ)),
         place=at_new_coordinator,
         parameters=(GROUP,),
         body=Document(OffsetReset),

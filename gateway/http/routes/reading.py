@@ -1,16 +1,15 @@
-"""Consuming over HTTP: where a read begins and ends, long polling, and the shapes of an answer.
+"""Consuming over HTTP: where a read begins and ends, long polling, and the forms of an answer.
 
-Reads end at the last stable offset: what is shown is committed. A group's read (`X-Consumer-Group` without
-`offset` and `from`) begins at its committed offset, leaves out what was dead-lettered for it, and is known to
+Reads end at the last stable offset, so they show only committed records. A group's read (`X-Consumer-Group` without
+`offset` and `from`) begins at the group's committed offset and leaves out its dead-lettered records. It is reported to
 `gateway.delivery.dead_letters`, which may ask for one record at a time.
 
-A JSON answer is collected and sent; streams are sent as they are read and end where the log ended when they
-began. A stream that meets damage is cut off, never ended as if it were whole.
+A JSON answer is collected first and then sent. A stream is sent while it is read, and ends where the log ended when the
+stream began. A stream that meets damage is cut off; it never looks complete.
 """
 
 import asyncio
-import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -19,34 +18,43 @@ import orjson
 import structlog
 from aiohttp import web
 
-from cold_tier.errors import CorruptObject
+from cold_tier.errors import CorruptObject, KeyMissing
 from gateway.delivery.dead_letters import Delivery
 from gateway.fetch.reader import Isolation
 from gateway.http.api import Api
 from gateway.http.budget import Lease
+from gateway.http.kinds import kind_of
 from gateway.http.message_codec import ArrowWriter, LineWriter, content_bytes, json_line, message, value_line
-from gateway.http.operation import ARROW_STREAM, JSON, NDJSON, RECORD_BYTES, TEXT, Answer, Call, Operation
+from gateway.http.operation import ARROW_STREAM, ASKED, JSON, NDJSON, RECORD_BYTES, TEXT, Answer, Call, Operation
 from gateway.http.parameters import (
     CLIENT_ID,
-    GROUP_NAME_SCHEMA,
     INT32_MAX,
     INT64_MAX,
     PARTITION,
-    TIME_SCHEMA,
     TOPIC,
-    Parameter,
-    group_name,
-    integer_schema,
-    parse_time,
-    whole_number,
 )
 from gateway.http.peers.cluster_view import Bounds
 from gateway.http.peers.forwarding import at_leader
-from gateway.http.problems import NOT_ACCEPTABLE, Problem, kind_of
+from gateway.http.permissions import Need, check, on_topic
+from gateway.http.problems import NOT_ACCEPTABLE, Problem
+from gateway.http.routes.read_parameters import (
+    AS_GROUP,
+    FROM,
+    ISOLATION,
+    LIMIT,
+    MAX_BYTES,
+    OFFSET,
+    TO,
+    VALUE_ENCODING,
+    WAIT,
+)
 from gateway.http.schemas import Messages
 from gateway.http.sending import pieces
 from gateway.off_loop import off_loop
 from gateway.record_stream import CHUNK_BYTES, RecordStream
+from hot_tier.clock import steady_s
+from hot_tier.cluster.acls import Operation as Permitted
+from hot_tier.cluster.acls import ResourceType
 from hot_tier.errors import CorruptLog, NotLeader, OffsetOutOfRange, TierlogError, UnknownTopic
 from hot_tier.record.records import Record
 from hot_tier.replication.led_partition import LedPartition
@@ -54,79 +62,17 @@ from hot_tier.replication.led_partition import LedPartition
 SERVED: Final = (JSON, NDJSON, TEXT, ARROW_STREAM)
 NOTHING: Final[Collection[int]] = frozenset()
 RECORD_COST_BYTES: Final = 500
-"""Of a record, beside its contents, as an object and as JSON."""
+"""The memory of a record besides its contents, as an object and as JSON."""
 HEADER_COST_BYTES: Final = 100
 STREAM_BYTES: Final = 2 * CHUNK_BYTES
-"""What a stream holds at least: one chunk, and what is made of it."""
+"""What a stream holds at least: one chunk, and the output made from it."""
 
 _log = structlog.get_logger()
 
 
-def _offset(text: str) -> int | str:
-    return text if text in ("earliest", "latest") else whole_number(0, INT64_MAX)(text)
-
-
-def _encoding(text: str) -> str:
-    if text not in ("base64", "text"):
-        raise ValueError(f"must be base64 or text, not {text!r}")
-    return text
-
-
-OFFSET: Final = Parameter(
-    "offset",
-    "query",
-    "Where to begin.",
-    {"anyOf": [integer_schema(0, INT64_MAX), {"enum": ["earliest", "latest"]}]},
-    _offset,
-)
-FROM: Final = Parameter(
-    "from", "query", "Begin at the first record with this timestamp or a later one.", TIME_SCHEMA, parse_time
-)
-TO: Final = Parameter(
-    "to", "query", "End before the first record with this timestamp or a later one.", TIME_SCHEMA, parse_time
-)
-LIMIT: Final = Parameter(
-    "limit",
-    "query",
-    "At most so many messages; as JSON never more than the node's `http.max_read_limit`.",
-    integer_schema(1, INT32_MAX),
-    whole_number(1, INT32_MAX),
-)
-MAX_BYTES: Final = Parameter(
-    "max_bytes",
-    "query",
-    "Stop after about so many bytes of record batches; one batch is always read.",
-    integer_schema(1, INT64_MAX),
-    whole_number(1, INT64_MAX),
-)
-WAIT: Final = Parameter(
-    "wait_ms",
-    "query",
-    "If there is nothing, wait so long for something; never longer than the node's `http.max_wait_ms`.",
-    integer_schema(0, INT32_MAX, default=0),
-    whole_number(0, INT32_MAX),
-    default=0,
-)
-VALUE_ENCODING: Final = Parameter(
-    "value_encoding",
-    "query",
-    "As `text`, values that are UTF-8 are shown as they are, and others as base64 with a note of it. Not for Arrow.",
-    {"type": "string", "enum": ["base64", "text"], "default": "base64"},
-    _encoding,
-    default="base64",
-)
-AS_GROUP: Final = Parameter(
-    "X-Consumer-Group",
-    "header",
-    "Without `offset` and `from`: begin at this group's committed offset, or at the earliest record if there is none.",
-    GROUP_NAME_SCHEMA,
-    group_name,
-)
-
-
 @dataclass(slots=True)
 class Read:
-    """One request to read. `start` moves on over what need not be looked at again."""
+    """One request to read. `start` moves past records that need not be read again."""
 
     partition: LedPartition
     start: int
@@ -138,8 +84,16 @@ class Read:
     client_id: str
     user: str
     as_text: bool
+    isolation: Isolation
     lost: asyncio.Event
-    """Set when the client has gone away."""
+    """Set when the client has disconnected."""
+
+    @property
+    def visible_end(self) -> int:
+        """Returns how far the reader may see now."""
+        partition = self.partition
+        committed = self.isolation is Isolation.READ_COMMITTED
+        return partition.last_stable_offset if committed else partition.high_watermark
 
 
 class Found(NamedTuple):
@@ -147,7 +101,7 @@ class Found(NamedTuple):
     next_offset: int
     read_bytes: int
     complete: bool
-    """The end that `to` sets is reached: waiting brings nothing more."""
+    """The end that `to` sets is reached: there is nothing to wait for."""
 
 
 async def get_messages(call: Call) -> web.StreamResponse:
@@ -164,6 +118,7 @@ async def get_messages(call: Call) -> web.StreamResponse:
         client_id=values["X-Client-Id"],
         user=call.principal.name,
         as_text=values["value_encoding"] == "text",
+        isolation=values["isolation"],
         lost=getattr(call.request.protocol, "lost", None) or asyncio.Event(),
     )
     if media == JSON:
@@ -176,13 +131,14 @@ async def get_messages(call: Call) -> web.StreamResponse:
             found = await _find_records(api, read, lease, read.limit if media == JSON else 1, wait_ms)
         except OffsetOutOfRange as error:
             raise out_of_range(error, Bounds.of(read.partition)) from error
+        check(NEEDS, call, of_body=False)  # it may have waited long
         if media == JSON:
             return await _answer_json(api, read, found)
         return await _answer_stream(api, read, lease, found, call.request, media)
 
 
-def choose_media(accept: str) -> str:
-    """The one of ours with the highest quality, the first of equals; JSON when nothing is asked for."""
+def choose_media(accept: str, served: Sequence[str] = SERVED) -> str:
+    """Returns the served media type with the highest quality, the first among equals; JSON if none is asked for."""
     if not accept:
         return JSON
     best, chosen = 0.0, ""
@@ -195,23 +151,23 @@ def choose_media(accept: str) -> str:
                     quality = float(option[2:])
                 except ValueError:
                     quality = 0.0
-        served = JSON if name in ("*/*", "application/*") else name
-        if served in SERVED and quality > best:
-            best, chosen = quality, served
+        wanted = JSON if name in ("*/*", "application/*") else name
+        if wanted in served and quality > best:
+            best, chosen = quality, wanted
     if not chosen:
-        raise Problem(NOT_ACCEPTABLE, f"{accept!r} is none of {', '.join(SERVED)}")
+        raise Problem(NOT_ACCEPTABLE, f"{accept!r} has none of {', '.join(served)}")
     return chosen
 
 
 def out_of_range(error: OffsetOutOfRange, bounds: Bounds) -> Problem:
-    """With the offsets that are in range; the hint names them."""
+    """Returns the problem with the offsets that are in range; the hint refers to them."""
     extra = {"earliest_offset": bounds.log_start_offset, "latest_offset": bounds.last_stable_offset}
     return Problem(kind_of(error), f"{error.where}: {error.what}", extra=extra)
 
 
 async def _find_start(api: Api, read: Read, offset: int | str | None, from_ms: int | None) -> None:
     partition = read.partition
-    earliest, latest = partition.log_start_offset, partition.last_stable_offset
+    earliest, latest = partition.log_start_offset, read.visible_end
     if read.group is not None:
         read.start = await api.dead_letters.group_position(read.group, partition)
         return
@@ -226,16 +182,16 @@ async def _find_start(api: Api, read: Read, offset: int | str | None, from_ms: i
     else:
         read.start = earliest
     if from_ms is not None:
-        found = await api.node.reader.offset_for_timestamp(partition, from_ms, Isolation.READ_COMMITTED)
+        found = await api.node.reader.offset_for_timestamp(partition, from_ms, read.isolation)
         if found is None:
             partition.check_committed_known()
         read.start = max(read.start, latest if found is None else found.offset)
 
 
 async def _find_records(api: Api, read: Read, lease: Lease, limit: int, wait_ms: int) -> Found:
-    """What there is, or what arrives within `wait_ms`; a group's read as agreed with its dead letters."""
+    """Returns the records that exist, or that arrive within `wait_ms`. `dead_letters` decides what a group gets."""
     partition = read.partition
-    deadline = time.monotonic() + wait_ms / 1000
+    deadline = steady_s() + wait_ms / 1000
     moved = asyncio.Event()
     partition.add_waiter(moved.set)
     try:
@@ -252,11 +208,11 @@ async def _find_records(api: Api, read: Read, lease: Lease, limit: int, wait_ms:
                 if decision is Delivery.ALONE:
                     read.limit = 1
                     found = found._replace(records=found.records[:1], next_offset=first + 1)
-            left_ms = (deadline - time.monotonic()) * 1000
+            left_ms = (deadline - steady_s()) * 1000
             if found.records or found.complete or left_ms <= 0 or api.stopping.is_set():
                 return found
             read.start = found.next_offset
-            if partition.last_stable_offset > read.start:
+            if read.visible_end > read.start:
                 continue
             api.metrics.long_polls += 1
             try:
@@ -264,18 +220,18 @@ async def _find_records(api: Api, read: Read, lease: Lease, limit: int, wait_ms:
             finally:
                 api.metrics.long_polls -= 1
             if read.lost.is_set():
-                raise ConnectionResetError("the client has gone away")
+                raise ConnectionResetError("the client has disconnected")
             current = api.node.partitions.get(*partition.tp)
             if current.topic.id != partition.topic.id:
-                raise UnknownTopic(f"topic {partition.tp.topic} was deleted and made anew", where=str(partition.tp))
+                raise UnknownTopic(f"topic {partition.tp.topic} was deleted and made again", where=str(partition.tp))
             if current is not partition:
-                raise NotLeader("the partition was led by another broker meanwhile", where=str(partition.tp))
+                raise NotLeader("another broker has led the partition meanwhile", where=str(partition.tp))
     finally:
         partition.remove_waiter(moved.set)
 
 
 async def _collect(api: Api, read: Read, lease: Lease, limit: int) -> Found:
-    """Up to `limit` records, or fewer where there is no memory for more; without room for the first ones, a refusal."""
+    """Returns up to `limit` records, or fewer if memory is short. Raises Problem if the first ones do not fit."""
     stream, skip, complete = await _open_stream(api, read)
     records: list[Record] = []
     next_offset = read.start
@@ -283,10 +239,10 @@ async def _collect(api: Api, read: Read, lease: Lease, limit: int) -> Found:
     while len(records) < limit and size < most_bytes:
         try:
             chunk = await stream.next()
-            # One more than needed, to tell where the next read begins.
+            # One record more than needed shows where the next read begins.
             more = [] if chunk is None else await chunk.records(limit - len(records) + len(skip) + 1)
-        except (CorruptLog, CorruptObject):
-            # What lies before the damage is good; the next read begins at the damage and says so.
+        except (CorruptLog, CorruptObject, KeyMissing):
+            # The records before the damage are good. The next read begins at the damage and reports it.
             if not records:
                 raise
             break
@@ -317,21 +273,22 @@ def _record_bytes(record: Record) -> int:
 
 
 def _answer_bytes(record: Record) -> int:
-    """About what the record and its JSON take together: base64 is a third longer."""
+    """Returns about the memory of the record and its JSON together; base64 is a third longer."""
     return RECORD_COST_BYTES + _record_bytes(record) * 5 // 2
 
 
 async def _open_stream(api: Api, read: Read) -> tuple[RecordStream, Collection[int], bool]:
-    """From `read.start` to the end as it is now; which offsets to leave out; whether `to` set the end."""
+    """Returns a stream from `read.start` to the present end, the offsets to leave out, and whether `to` set the end."""
     partition = read.partition
-    end: int = partition.last_stable_offset
+    end = read.visible_end
     by_time = False
     if read.to_ms is not None:
-        found = await api.node.reader.offset_for_timestamp(partition, read.to_ms, Isolation.READ_COMMITTED)
+        found = await api.node.reader.offset_for_timestamp(partition, read.to_ms, read.isolation)
         if found is not None and found.offset < end:
             end, by_time = found.offset, True
     skip = NOTHING if read.group is None else await api.dead_letters.handled(read.group, partition)
-    return RecordStream(api.node, partition, read.start, end, max_bytes=read.max_bytes), skip, by_time
+    stream = RecordStream(api.node, partition, read.start, end, max_bytes=read.max_bytes, isolation=read.isolation)
+    return stream, skip, by_time
 
 
 async def _answer_json(api: Api, read: Read, found: Found) -> web.StreamResponse:
@@ -344,9 +301,14 @@ async def _answer_json(api: Api, read: Read, found: Found) -> web.StreamResponse
 
 
 def _render(found: Found, as_text: bool) -> bytes:
-    # One by one: as a whole, a large answer would keep the interpreter to itself for as long as it takes.
-    messages = b",".join([orjson.dumps(message(record, as_text=as_text)) for record in found.records])
-    return b'{"messages":[%b],"next_offset":%d}' % (messages, found.next_offset)
+    # One record at a time: orjson would hold the interpreter until a large answer is done. And none is kept: the bytes
+    # of each have a buffer of 4 KB.
+    body = bytearray(b'{"messages":[')
+    for number, record in enumerate(found.records):
+        body += b"," if number else b""
+        body += orjson.dumps(message(record, as_text=as_text))
+    body += b'],"next_offset":%d}' % found.next_offset
+    return bytes(body)
 
 
 async def _answer_stream(
@@ -367,13 +329,14 @@ async def _answer_stream(
         while left > 0 and (chunk := await stream.next()) is not None:
             if api.stopping.is_set():
                 raise NotLeader("the node is stopping", where=str(read.partition.tp))
+            check(NEEDS, request[ASKED], of_body=False)
             columns = await chunk.columns()
             await lease.hold(max(STREAM_BYTES, 2 * content_bytes(columns)))
             async for count, part in writer.write(columns, left, skip):
                 left -= count
                 for piece in pieces(part):
                     await response.write(piece)
-                # A client that reads quickly never makes a write wait, and others are to have their turn.
+                # If the client reads fast, no write waits. This lets other requests run.
                 await asyncio.sleep(0)
             await _charge(api, read, len(chunk.buffer))
         await response.write(writer.close())
@@ -398,6 +361,13 @@ async def _charge(api: Api, read: Read, nbytes: int) -> None:
         await api.throttle(throttle_ms)
 
 
+def _group_read(call: Call) -> str | None:
+    group: str | None = call.values["X-Consumer-Group"]
+    return group
+
+
+NEEDS: Final = (on_topic(Permitted.READ), Need(Permitted.READ, ResourceType.GROUP, _group_read))
+
 OPERATIONS: Final = (
     Operation(
         name="getMessages",
@@ -408,8 +378,12 @@ OPERATIONS: Final = (
         description="With `Accept: application/x-ndjson`, `text/plain` or `application/vnd.apache.arrow.stream` the "
         "messages are streamed; read on from the last offset + 1.",
         handler=get_messages,
+        needs=NEEDS,
         place=at_leader,
-        parameters=(TOPIC, PARTITION, OFFSET, LIMIT, FROM, TO, WAIT, MAX_BYTES, VALUE_ENCODING, AS_GROUP, CLIENT_ID),
+        parameters=(
+            *(TOPIC, PARTITION, OFFSET, LIMIT, FROM, TO, WAIT, MAX_BYTES),
+            *(ISOLATION, VALUE_ENCODING, AS_GROUP, CLIENT_ID),
+        ),
         answers={
             200: Answer(
                 "Messages in the order of their offsets; none when there is nothing to read.",

@@ -1,4 +1,4 @@
-"""The node itself: what the cluster looks like, whether it lives, whether it can serve, what it counts."""
+"""The node itself: the cluster as it sees it, whether it lives, whether it can serve, and its metrics."""
 
 from importlib.metadata import version
 from typing import Final, Literal
@@ -7,9 +7,12 @@ from aiohttp import web
 
 from gateway.http.metrics import exposition
 from gateway.http.operation import JSON, Answer, Call, Operation, json_response
+from gateway.http.permissions import Open, on_cluster
 from gateway.http.problems import NOT_READY, STOPPING, Problem
 from gateway.http.schemas import Broker, Cluster, Health, Readiness
 from gateway.node import Node
+from hot_tier.cluster.acls import Operation as Permitted
+from hot_tier.cluster.acls import ResourceType
 from hot_tier.cluster.endpoints import CLIENTS, HTTP_PROTOCOLS, KAFKA_PROTOCOLS, Endpoint, first_for
 from hot_tier.cluster.model import CONTROLLER_KEY, NO_NODE, BrokerInfo
 from hot_tier.errors import MetadataUnavailable
@@ -41,7 +44,7 @@ async def get_cluster(call: Call) -> web.StreamResponse:
 
 
 def _broker(broker: BrokerInfo, listener: str) -> Broker:
-    """Its addresses as whoever came in by this listener should use them."""
+    """Returns the broker with the addresses that clients of this listener should use."""
     nowhere = Endpoint("", 0, "")
     kafka = first_for(broker.endpoints, CLIENTS, KAFKA_PROTOCOLS) or nowhere
     http = broker.endpoints.get(listener) or first_for(broker.endpoints, CLIENTS, HTTP_PROTOCOLS) or nowhere
@@ -53,6 +56,7 @@ def _broker(broker: BrokerInfo, listener: str) -> Broker:
         http_host=http.host,
         http_port=http.port,
         draining=broker.draining,
+        version=broker.version,
     )
 
 
@@ -61,7 +65,8 @@ async def get_health(call: Call) -> web.StreamResponse:
 
 
 async def get_readiness(call: Call) -> web.StreamResponse:
-    """Ready: in the cluster, with a controller, group offsets read back, room to write."""
+    """Ready means: in the cluster, with a controller, group offsets read back, room to write. Warnings name topics and
+    files, so only those who may describe the cluster see them."""
     node = call.api.node
     if call.api.stopping.is_set():
         raise Problem(STOPPING, "the node is stopping")
@@ -71,15 +76,19 @@ async def get_readiness(call: Call) -> web.StreamResponse:
         raise Problem(NOT_READY, "the cluster has no controller")
     if node.groups.is_loading:
         raise Problem(NOT_READY, "the offsets of consumer groups are being read back")
+    if node.transactions.is_loading:
+        raise Problem(NOT_READY, "transactions are being read back")
     node.logs.disk.check_room()
-    return json_response(Readiness(warnings=_warnings(node)))
+    may_see = await call.api.login.knows(call.request) and call.may(Permitted.DESCRIBE, ResourceType.CLUSTER)
+    return json_response(Readiness(warnings=_warnings(node) if may_see else []))
 
 
 def _warnings(node: Node) -> list[str]:
     held = [] if node.archive is None else node.archive.held()
     stopped = [] if node.archive is None else node.archive.stopped()
     logs = list(node.logs)
-    warnings = [f"a log takes no writes: {log.failure}" for log in logs if log.failure is not None]
+    warnings = [node.tokens.trouble] if node.tokens is not None and node.tokens.trouble is not None else []
+    warnings += [f"a log takes no writes: {log.failure}" for log in logs if log.failure is not None]
     warnings += [f"a file is damaged: {damage}" for log in logs for damage in log.known_damage()]
     warnings += [f"an archive needs repair: {each.why}" for each in held]
     return (warnings + [f"an archive is stopped: {why}" for why in stopped])[:MOST_WARNINGS]
@@ -99,6 +108,7 @@ def _probe(path: str, name: str, summary: str, method: Literal["GET", "HEAD"]) -
         tag="service",
         summary=summary,
         handler=get_readiness if ready else get_health,
+        needs=Open("orchestrators ask before anybody can log in, and are told nothing of the cluster"),
         answers={200: Answer("Yes.", {JSON: Readiness if ready else Health} if method == "GET" else {})},
         problems=(503,) if ready else (),
     )
@@ -112,6 +122,7 @@ OPERATIONS: Final = (
         tag="service",
         summary="Describe the cluster",
         handler=get_cluster,
+        needs=(on_cluster(Permitted.DESCRIBE),),
         answers={200: Answer("Its brokers.", {JSON: Cluster})},
     ),
     *(
@@ -129,6 +140,7 @@ OPERATIONS: Final = (
         tag="service",
         summary="Figures for Prometheus",
         handler=get_metrics,
+        needs=(on_cluster(Permitted.DESCRIBE),),
         answers={200: Answer("The text format.", {"text/plain": {"type": "string"}})},
     ),
 )

@@ -4,7 +4,6 @@ import pytest
 
 from gateway.fetch.reader import Isolation
 from hot_tier.errors import OffsetOutOfRange
-from hot_tier.ids import Offset
 from hot_tier.record.batch import read_header
 from hot_tier.record.records import decode_records
 from tests.gateway.kafka.batches import TIME_MS, batch
@@ -61,7 +60,7 @@ async def test_below_the_log_start_is_out_of_range(node, partition):
 
 
 async def test_read_committed_stops_at_the_first_open_transaction(node, partition):
-    partition.log.first_unstable_offset = Offset(2)
+    partition.log.producers.transactions.begin(7, 2)
     reader = node.node.reader
     assert values(await reader.read(partition, 0, BIG, Isolation.READ_COMMITTED)) == [b"0", b"1"]
     assert values(await reader.read(partition, 2, BIG, Isolation.READ_COMMITTED)) == []

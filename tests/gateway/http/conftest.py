@@ -11,10 +11,12 @@ import pytest
 import uvloop
 from multidict import CIMultiDictProxy
 
+from gateway.authorizer import AuthorizationSettings
 from gateway.coordinators.settings import GroupSettings
 from gateway.http.api import Api
 from gateway.http.settings import HttpSettings
 from gateway.kafka_settings import KafkaSettings
+from gateway.sql.settings import SqlSettings
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.settings import LogSettings
 from tierlog.broker import Broker
@@ -97,12 +99,16 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
     """Starts a node on the test's directory: `await serve(max_deliveries=2)` with these settings of `[http]`."""
     async with AsyncExitStack() as stack:
 
-        async def start(**settings: Any) -> Served:
+        async def start(
+            authorization: AuthorizationSettings | None = None, sql: SqlSettings | None = None, **settings: Any
+        ) -> Served:
             broker = Broker(
                 Settings(
                     log=LogSettings(data_dir=str(tmp_path), min_free_bytes=0),
                     kafka=KafkaSettings(port=0),
                     http=HttpSettings(port=0, **settings),
+                    authorization=authorization or AuthorizationSettings(),
+                    sql=sql or SqlSettings(),
                     groups=GroupSettings(offsets_topic_partitions=4, initial_rebalance_delay_ms=0),
                     # Tests write records of any age, and retention would take the old ones while they look.
                     topic=TopicConfig(retention_ms=-1),

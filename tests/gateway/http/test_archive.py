@@ -9,6 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
+from hot_tier.record.batch import read_header
+from hot_tier.record.columns import NewRecord, encode_records
+from hot_tier.record.control import Marker, MarkerKind
 from tests.gateway.http.conftest import Serve, Served
 
 ARCHIVED = {"segment.bytes": 2000, "remote.storage.enable": True, "local.retention.ms": 1, "retention.ms": -1}
@@ -63,6 +66,54 @@ async def test_both_tiers_of_a_topic(serve: Serve, tmp_path: Path) -> None:
     assert document["partitions"][0]["segments"] == []
     messages = await served.messages("orders", limit=60)
     assert [each["offset"] for each in messages["messages"]] == list(range(60))
+
+
+async def test_an_open_transaction_holds_the_archive_and_is_named(serve: Serve, tmp_path: Path) -> None:
+    served = await serve()
+    await make_archived(served)
+    partition = served._broker.node.partitions.get("orders", 0)
+
+    async def write(number: int) -> None:
+        records = [NewRecord(OLD, b"k", b"value" * 100) for _ in range(5)]
+        batch = encode_records(records, producer_id=4, producer_epoch=0, base_sequence=5 * number, transactional=True)
+        header = read_header(batch)
+        verification = partition.begin_verification(header, "bank-1")
+        appended = partition.append(batch, header, OLD, verification=verification)
+        waiting = partition.when_committed(appended.end_offset)
+        if waiting is not None:
+            await waiting
+
+    async def held_by() -> dict[str, Any]:
+        deadline = time.monotonic() + 60
+        while True:
+            served._broker.offloader.wake()
+            [found] = (await served.get("/api/v1/topics/orders/archive")).json["partitions"]
+            if found["held_by"] is not None:
+                return found["held_by"]
+            assert time.monotonic() < deadline, found
+            await asyncio.sleep(0.05)
+
+    opened = partition.log.log_end_offset
+    for number in range(3):
+        await write(number)
+    held = await held_by()
+    assert (held["transactional_id"], held["producer_id"], held["first_offset"]) == ("bank-1", 4, opened)
+    assert held["since_ms"] == OLD and "tierlog txn abort bank-1" in held["hint"] and "'bank-1'" in held["what"]
+    metric = 'tierlog_archive_held_by_transaction_seconds{partition="0",topic="orders"}'
+
+    async def waits_s() -> float:
+        lines = (await served.get("/metrics")).body.decode().splitlines()
+        return next(float(line.split()[-1]) for line in lines if line.startswith(metric))
+
+    assert await waits_s() > 0
+    partition.append_marker(4, 0, Marker(MarkerKind.ABORT, 1), OLD, transaction_version=1)
+    after = await until_archived(served, "orders")
+    assert after["held_by"] is None and await waits_s() == 0
+    assert after["archived"]["aside_bytes"] > 0
+    aside = [each for each in after["segments"] if each["aside_object"]]
+    assert aside and all(each["base_offset"] + each["rows"] < each["end_offset"] for each in aside)
+    for each in aside:
+        assert (bucket(tmp_path) / each["aside_object"]).stat().st_size == each["aside_bytes"]
 
 
 async def test_segments_come_page_by_page(serve: Serve) -> None:

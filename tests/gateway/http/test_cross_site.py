@@ -2,6 +2,8 @@
 
 import pytest
 
+from gateway.http.settings import HttpSettings
+from hot_tier.errors import SettingsError
 from tests.gateway.http.conftest import Serve, Served
 
 MESSAGES = "/api/v1/topics/orders/messages"
@@ -108,3 +110,49 @@ async def test_a_document_is_announced_as_json(served: Served, sent: str | None)
 async def test_a_message_is_taken_whatever_it_is_announced_as(served: Served, sent: str) -> None:
     await served.make_topic("orders")
     assert (await served.post(MESSAGES, data=b"any bytes", headers={"Content-Type": sent})).status == 200
+
+
+APP = "https://app.example"
+
+
+async def test_pages_of_an_origin_that_the_operator_trusts(serve: Serve) -> None:
+    served = await serve(cors_origins=(APP,))
+    await served.make_topic("orders")
+    asks = {"Origin": APP, "Access-Control-Request-Method": "DELETE", "Sec-Fetch-Site": "cross-site"}
+    asked = await served.call("OPTIONS", TOPICS + "/orders", headers=asks)
+    assert (asked.status, asked.body) == (204, b"")
+    assert asked.headers["Access-Control-Allow-Origin"] == APP
+    assert "DELETE" in asked.headers["Access-Control-Allow-Methods"]
+    assert "Authorization" in asked.headers["Access-Control-Allow-Headers"]
+    for path, status in ((TOPICS, 200), (TOPICS + "/none", 404)):
+        reply = await served.get(path, headers={"Origin": APP, "Sec-Fetch-Site": "cross-site"})
+        assert reply.status == status
+        assert (reply.headers["Access-Control-Allow-Origin"], reply.headers["Vary"]) == (APP, "Origin")
+        assert "Access-Control-Allow-Credentials" not in reply.headers
+    own = await served.get(TOPICS)
+    assert own.status == 200 and "Access-Control-Allow-Origin" not in own.headers
+    assert own.headers["Vary"] == "Origin"
+    for other in ("https://app.example:8443", "http://app.example", "https://app.example.evil", "null", APP + "/", "*"):
+        reply = await served.get(TOPICS, headers={"Origin": other})
+        assert reply.problem == "cross-site" and "Access-Control-Allow-Origin" not in reply.headers, other
+        asked = await served.call("OPTIONS", TOPICS, headers={**asks, "Origin": other})
+        assert asked.status == 403 and "Access-Control-Allow-Origin" not in asked.headers, other
+    # The page's own name, made to point here, is still not the broker's.
+    reply = await served.get(TOPICS, headers={"Origin": APP, "Host": "app.example"})
+    assert reply.problem == "unknown-host"
+
+
+async def test_without_trusted_origins_nothing_is_said(served: Served) -> None:
+    asks = {"Origin": APP, "Access-Control-Request-Method": "GET"}
+    assert (await served.call("OPTIONS", TOPICS, headers=asks)).problem == "cross-site"
+    same = {"Access-Control-Request-Method": "GET"}
+    assert (await served.call("OPTIONS", TOPICS, headers=same)).problem == "wrong-method"
+    assert "Vary" not in (await served.get(TOPICS)).headers
+
+
+@pytest.mark.parametrize(
+    "origin", ["*", "null", "app.example", "https://App.example", "https://a.b/", "https://*.b", ""]
+)
+def test_origins_that_are_refused(origin: str) -> None:
+    with pytest.raises(SettingsError, match="cors_origins"):
+        HttpSettings(cors_origins=(origin,))

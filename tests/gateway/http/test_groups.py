@@ -60,6 +60,7 @@ async def test_offsets_with_lag(served: Served) -> None:
                 "partition": 0,
                 "offset": 1,
                 "metadata": "where I am",
+                "pending": False,
                 "log_start_offset": 0,
                 "high_watermark": 3,
                 "lag": 2,
@@ -69,6 +70,7 @@ async def test_offsets_with_lag(served: Served) -> None:
                 "partition": 1,
                 "offset": 1,
                 "metadata": "",
+                "pending": False,
                 "log_start_offset": 0,
                 "high_watermark": 1,
                 "lag": 0,
@@ -150,11 +152,12 @@ async def test_resets_that_are_refused(served: Served, document: Any, status: in
 
 
 async def test_groups_are_listed_described_and_deleted(served: Served) -> None:
-    assert (await served.get(GROUPS)).json == {"groups": []}
+    assert (await served.get(GROUPS)).json == {"groups": [], "total": 0}
     await prepared(served, b"a")
     await commit(served, 1)
     assert (await served.get(GROUPS)).json == {
-        "groups": [{"group": "billing", "state": "Empty", "protocol_type": "", "members": 0}]
+        "groups": [{"group": "billing", "state": "Empty", "protocol_type": "", "members": 0}],
+        "total": 1,
     }
     assert (await served.get(f"{GROUPS}/billing")).json == {
         "group": "billing",

@@ -90,9 +90,9 @@ def test_a_document_with_a_byte_changed_is_read_as_the_whole_is_or_refused(
     ("raw", "kind", "words"),
     [
         (b'{"messages":[%b{}]}' % (b"{}," * MAX_MESSAGES), "bad-document", "at most 100000"),
-        (b'{"messages":[%b]}' % (b" " * 9000), "bad-document", "/messages/0: there is no message"),
+        (b'{"messages":[%b]}' % (b" " * 9000), "bad-document", "/messages/0: a message is missing here"),
         (b'{"messages":[%b]}' % (b"{}," * 9000), "bad-json", "trailing comma"),
-        (b'{"messages":[%b' % (b"{}," * 9000), "bad-json", "ends in message 9000"),
+        (b'{"messages":[%b' % (b"{}," * 9000), "bad-json", "ends inside message 9000"),
         (b'{"messages":[%b{"value":5}]}' % (b"{}," * 9000), "bad-document", "/messages/9000/value"),
         (b'{"messages":[{"headers":[%b1]}]}' % (b"{}," * 9000), "bad-document", "/messages/0: the message has more"),
         (b'{"messages":[{"value":"%b"}],"more":1}' % (b"x" * 9000), "bad-document", "no other members"),
@@ -141,11 +141,11 @@ def test_no_piece_of_the_longest_document_takes_long(message: bytes, monkeypatch
 
     parse = message_batch._parse_piece
     monkeypatch.setattr(message_batch, "_parse_piece", timed)
-    gc.freeze()
+    gc.disable()  # A broker puts its collections off while it works on large requests.
     try:
         assert len(read(b'{"messages":[' + b",".join([message] * count) + b"]}")) == count
     finally:
-        gc.unfreeze()
+        gc.enable()
     assert len(took) > 20
     assert sorted(took)[-2] < sum(took) / 5, "one of them may have met something else"
     assert cut_array.targetoptions["nogil"]

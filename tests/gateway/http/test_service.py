@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cold_tier import errors as cold
 from gateway.coordinators import errors as groups
 from gateway.http.app import OPERATIONS
-from gateway.http.problems import INTERNAL, kind_of
+from gateway.http.kinds import INTERNAL, kind_of
 from hot_tier import errors
 from hot_tier.errors import TierlogError
 from tests.gateway.http.conftest import Served

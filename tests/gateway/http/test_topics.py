@@ -56,7 +56,7 @@ async def test_a_description_follows_what_is_written(served: Served) -> None:
 
 
 async def test_topics_are_listed_by_name(served: Served) -> None:
-    assert (await served.get(TOPICS)).json == {"topics": []}
+    assert (await served.get(TOPICS)).json == {"topics": [], "total": 0}
     for name in ("b", "a"):
         await served.make_topic(name, 3)
     listed = (await served.get(TOPICS)).json["topics"]
@@ -181,7 +181,7 @@ async def test_the_services_own_topics_are_shown_and_left_alone(served: Served) 
     own = "/api/v1/topics/__consumer_offsets"
     assert (await served.get(own)).json["internal"] is True
     refused = await served.post(f"{own}/messages", data=b"v")
-    assert (refused.status, refused.problem) == (409, "invalid-record")
+    assert (refused.status, refused.problem) == (409, "invalid-topic-name")
     kept = await served.call("DELETE", own)
     assert (kept.status, kept.problem) == (409, "invalid-topic-name")
     made = await served.post(TOPICS, json={"name": "__transaction_state"})

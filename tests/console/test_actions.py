@@ -1,0 +1,222 @@
+"""What a person does on the pages is done at the broker, and shown as the command that does the same."""
+
+import pytest
+
+from tests.console.browser import Browser
+from tests.support.waiting import wait_until
+from tierlog.client import Client, Refused, path
+from tierlog.process import ServeProcess
+
+
+@pytest.fixture
+def client(scene: ServeProcess):
+    with Client(scene.url) as client:
+        yield client
+
+
+def test_a_topic_is_made_changed_and_deleted(browser: Browser, scene: ServeProcess, client: Client) -> None:
+    browser.open(scene.url, "/topics")
+    browser.press("New topic")
+    browser.type("Name", "made-here")
+    browser.type("Partitions", "3")
+    browser.choose("Kept", "30 days")
+    browser.press("The same as a command", "dialog[open]")
+    browser.wait_for("tierlog topic create made-here --partitions 3 --config retention.ms=2592000000")
+    browser.picture("new-topic", whole=False)
+    browser.press("Make the topic", "dialog[open]")
+    browser.wait_for("Partitions\nTier map\nSettings\nCost")
+    made = client.get(path("topics", "made-here"))
+    assert len(made["partitions"]) == 3 and made["config"]["retention.ms"]["value"] == "2592000000"
+
+    browser.press("Settings")
+    browser.press("Change max.message.bytes")
+    browser.type("Value", "200000")
+    browser.press("Change", "dialog[open]")
+    browser.wait_for("max.message.bytes is changed")
+    assert client.get(path("topics", "made-here"))["config"]["max.message.bytes"]["value"] == "200000"
+    browser.press("Change max.message.bytes")
+    browser.type("Value", "many")
+    browser.press("Change", "dialog[open]")
+    browser.wait_for("max.message.bytes")
+    wait_until(lambda: browser.all("dialog .notice.bad"), "the refusal is shown")
+    browser.press("Cancel", "dialog[open]")
+
+    browser.press("Delete")
+    assert not browser.button("Delete the topic", "dialog[open]").is_enabled()
+    browser.type("Type made-here to confirm", "made-here")
+    browser.picture("delete-topic", whole=False)
+    browser.press("Delete the topic", "dialog[open]")
+    browser.wait_for("made-here is deleted")
+    with pytest.raises(Refused):
+        client.get(path("topics", "made-here"))
+    browser.allowed = ("status of 400", "status of 404")
+
+
+def test_a_message_is_produced_and_sent_again(browser: Browser, scene: ServeProcess, client: Client) -> None:
+    browser.open(scene.url, "/topics/shipments/messages")
+    browser.press("Produce")
+    browser.type("Key", "ada")
+    browser.type("Value", '{"total": 12.5}')
+    browser.type("Headers", "source: console")
+    browser.picture("produce", whole=False)
+    browser.press("Send", "dialog[open]")
+    browser.wait_for("ada")
+    [(partition, message)] = records(client, "shipments")
+    assert (message["key"], message["headers"]) == ("ada", [{"key": "source", "value": "console"}])
+
+    browser.press(f"{partition}:0")
+    browser.wait_for('"total": 12.5')
+    browser.press("Send again")
+    browser.press("Send", "dialog[open]")
+    browser.wait_for(f"Partition {partition}, offset 1")
+    assert [each["value"] for _, each in records(client, "shipments")] == ['{"total": 12.5}'] * 2
+
+
+def records(client: Client, topic: str):
+    return [
+        (each["partition"], message)
+        for each in client.get(path("topics", topic))["partitions"]
+        for message in client.get(
+            path("topics", topic, "partitions", each["partition"], "messages"), offset=0, value_encoding="text"
+        )["messages"]
+    ]
+
+
+def test_a_filter_says_how_far_it_has_looked(browser: Browser, scene: ServeProcess) -> None:
+    browser.open(scene.url, "/topics/orders/messages?from=earliest&filter=total%20%3E%20550")
+    browser.wait_for("records looked at")
+    browser.wait_for("More is there.")
+    shown = len(browser.all("tbody tr"))
+    assert shown >= 50
+    browser.press("Read on")
+    wait_until(lambda: len(browser.all("tbody tr")) > shown, "more is shown")
+    browser.open(scene.url, "/topics/orders/messages?from=earliest&partition=2&filter=nobody-wrote-this")
+    browser.wait_for("Up to the end.", 60)
+    browser.wait_for("No messages")
+
+
+def test_a_key_is_found_in_both_tiers(browser: Browser, scene: ServeProcess) -> None:
+    pytest.importorskip("duckdb")
+    browser.open(scene.url, "/topics/orders/messages?from=key&key=customer-094")
+    browser.wait_for("files read", 90)
+    browser.wait_for("records in")
+    assert {each.text for each in browser.all("tbody td.key")} == {"customer-094"}
+    browser.press("Copy as")
+    browser.wait_for("tierlog find orders --key customer-094")
+
+
+def test_a_live_tail_counts_what_it_leaves_out(browser: Browser, scene: ServeProcess, client: Client) -> None:
+    client.post(path("topics"), {"name": "flood", "partitions": 1})
+    browser.open(scene.url, "/topics/flood/messages?from=tail")
+    browser.wait_for("Waiting for new messages")
+    for turn in range(4):
+        messages = [{"value": f"line {turn} {number}"} for number in range(3_000)]
+        client.post(path("topics", "flood", "messages", "batch"), {"messages": messages})
+    wait_until(lambda: numbers(browser)[0] == 12_000, "the tail has seen them")
+    came, left_out = numbers(browser)
+    assert 0 < came - left_out <= 400
+    assert len(browser.all("tbody tr")) == min(200, came - left_out)
+    browser.picture("live", whole=False)
+
+
+def numbers(browser: Browser) -> tuple[int, int]:
+    came, left_out = browser.all("[role=status].num")[0].text.removeprefix("Live: ").split(" came, ")
+    return int(came.replace(",", "")), int(left_out.split()[0].replace(",", ""))
+
+
+def test_offsets_are_reset_after_a_look_at_what_would_be(browser: Browser, scene: ServeProcess, client: Client) -> None:
+    for partition in range(2):
+        client.post(
+            path("consumer-groups", "movers", "offsets"), {"topic": "customers", "partition": partition, "offset": 5}
+        )
+    browser.open(scene.url, "/groups/movers")
+    browser.press("Reset offsets")
+    browser.wait_for("records are to be read")
+    browser.choose("To", "the newest record")
+    browser.wait_for("Then 0 records are to be read")
+    browser.picture("reset", whole=False)
+    before = client.get(path("consumer-groups", "movers", "offsets"))["offsets"]
+    assert [each["offset"] for each in before] == [5, 5], "a look changes nothing"
+    browser.press("Reset the offsets", "dialog[open]")
+    browser.wait_for("movers is moved")
+    assert client.get(path("consumer-groups", "movers", "offsets"))["lag"] == 0
+    browser.press("Delete")
+    browser.type("Type movers to confirm", "movers")
+    browser.press("Delete the group", "dialog[open]")
+    browser.wait_for("movers is deleted")
+
+
+def test_dead_letters_are_redriven_once(browser: Browser, scene: ServeProcess, client: Client) -> None:
+    client.post(path("topics"), {"name": "bills", "partitions": 1})
+    sent = [
+        {"key": f"k{number}", "value": f"v{number}", "headers": [{"key": "h", "value": "1"}]} for number in range(5)
+    ]
+    client.post(path("topics", "bills", "messages", "batch"), {"messages": sent})
+    for offset in range(5):
+        letter = {"topic": "bills", "partition": 0, "offset": offset, "reason": "no"}
+        client.post(path("consumer-groups", "payers", "dead-letters"), letter)
+    client.post(path("consumer-groups", "payers", "offsets"), {"topic": "bills", "partition": 0, "offset": 5})
+    for expected in (10, 10):
+        browser.open(scene.url, "/groups/payers/dead-letters")
+        browser.press("Redrive…")
+        if expected == 10 and len(records(client, "bills")) == 5:
+            browser.wait_for("5 of 5 records were not redriven yet")
+            browser.picture("redrive", whole=False)
+            browser.press("Send 5 records again", "dialog[open]")
+            browser.wait_for("5 records were sent again")
+        else:
+            browser.wait_for("were redriven before")
+        assert len(records(client, "bills")) == expected
+    again = [message for _, message in records(client, "bills")][5:]
+    assert [each["key"] for each in again] == [each["key"] for each in sent]
+    assert all(each["headers"] == [{"key": "h", "value": "1"}] for each in again)
+
+
+def test_a_query_over_both_tiers(browser: Browser, scene: ServeProcess, client: Client) -> None:
+    pytest.importorskip("duckdb")
+    browser.open(scene.url, "/sql")
+    browser.type(
+        "Query", "SELECT value->>'$.city' AS city, count(*) AS orders FROM orders GROUP BY ALL ORDER BY 2 DESC"
+    )
+    browser.press("Run")
+    browser.wait_for("8 rows in", 90)
+    browser.wait_for("Nairobi")
+    assert "q=SELECT" in browser.address
+    browser.picture("query", whole=False)
+    browser.type("Query", "SELECT nothing FROM orders")
+    browser.press("Run")
+    wait_until(lambda: browser.all("main .notice.bad"), "the refusal is shown")
+    browser.allowed = ("api/v1/sql",)
+
+
+def test_the_archive_is_verified(browser: Browser, scene: ServeProcess) -> None:
+    browser.open(scene.url, "/archive/verify")
+    browser.press("Verify")
+    browser.wait_for("Everything is as the manifests say", 90)
+    browser.picture("verified", whole=False)
+
+
+def test_a_long_list_comes_in_pages(browser: Browser, scene: ServeProcess, client: Client) -> None:
+    for number in range(60):
+        client.post(path("topics"), {"name": f"many-{number:03}", "partitions": 1})
+    try:
+        browser.open(scene.url, "/topics")
+        browser.type("Search by name", "many-")
+        browser.wait_for("60 topics with “many-” in the name")
+        browser.wait_for("1–50 of 60")
+        browser.press("Next")
+        browser.wait_for("51–60 of 60")
+        browser.press("Topic↑")
+        browser.wait_for("1–50 of 60")
+        browser.wait_for("many-059")
+        assert "descending=true" in browser.address and "search=many-" in browser.address
+    finally:
+        for number in range(60):
+            client.delete(path("topics", f"many-{number:03}"))
+
+
+def test_figures_stay_current(browser: Browser, scene: ServeProcess) -> None:
+    browser.open(scene.url)
+    browser.wait_for("Lag of all groups")
+    first = browser.text
+    wait_until(lambda: browser.text != first, "the page refreshes", 60)

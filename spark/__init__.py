@@ -3,14 +3,14 @@
     source      `read` and `spark.read.format("tierlog")`
     streaming   the same as a stream
     session     a Spark session with what a bucket needs
-    options     what a reader may ask for, by the names of Spark's Kafka source
-    plan        which archived segments, and which offsets of the hot tail, answer it
+    options     the options of a read, with the names of Spark's Kafka source
+    plan        the archived segments and the offsets of the hot tail that a read needs
     read_tasks  what one task reads, and how
     gateway     the hot tail over HTTP
     jobs        audit, stats, export, replay, compact, iceberg
 
-Imports of `cold_tier` and `hot_tier` only: an executor loads no part of the service. Programs say `tierlog.spark`, in a
-checkout as with the wheel.
+This package imports only `cold_tier` and `hot_tier`, so an executor loads no part of the service. Programs import
+`tierlog.spark`, both in a checkout and with the wheel.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ __all__ = ["read", "register"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads the reader when it is asked for: an executor that unpickles a task of `spark.jobs` does without."""
+    """Loads the reader on first use, because an executor that unpickles a task of `spark.jobs` does not need it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from spark import source

@@ -1,22 +1,24 @@
-"""What a read of the archive asks for: the options of Spark's Kafka source where they mean the same, and ours.
+"""Options of a read of the archive: those of Spark's Kafka source where they mean the same, and our own.
 
 | option | default | |
 |---|---|---|
 | `path`, `bucket` | | the bucket: `file:///path`, `s3://bucket/prefix` or `s3a://…` |
 | `subscribe` | | topics, separated by commas |
-| `startingOffsets` | `earliest`; of a stream `latest` | or `latest`, or JSON `{"orders":{"0":23,"1":-2}}` |
+| `startingOffsets` | `earliest`; for a stream `latest` | or `latest`, or JSON `{"orders":{"0":23,"1":-2}}` |
 | `endingOffsets` | `latest` | the same; -1 is latest, -2 earliest; partitions that are not named take the default |
 | `startingTimestamp`, `endingTimestamp` | | `2026-03-01T08:00:00Z` or milliseconds; the end is excluded |
-| `failOnDataLoss` | `true` | false: what is asked for and gone is left out |
-| `includeHeaders` | `true` | false: without the column `headers`, as Spark's Kafka source without being asked |
-| `minPartitions` | | at least so many tasks, as far as there are segments |
-| `maxOffsetsPerTrigger` | | bounds each micro-batch of a stream |
-| `includeHot`, `gateway` | `false` | also what is not archived yet, from the service at this URL |
-| `asOf` | | the archive as it was at this time, written as above |
-| `s3Endpoint` | | of an S3-compatible store |
-| `reader` | `native`, where it can | or `python`: without Hadoop's file systems |
+| `failOnDataLoss` | `true` | false: rows that were asked for and are gone are left out |
+| `includeHeaders` | `true` | false: no column `headers`, which is the default of Spark's Kafka source |
+| `minPartitions` | | at least this many tasks, if there are enough segments |
+| `maxOffsetsPerTrigger` | | the most offsets in a micro-batch of a stream |
+| `includeHot`, `gateway` | `false` | also reads what is not archived yet, from the service at this URL |
+| `gatewayCa`, `gatewayUser`, `gatewayPassword` | `TIERLOG_CA` … | how to come in there, by `https` |
+| `asOf` | | reads the archive as it was at this time, written as above |
+| `s3Endpoint` | | the address of an S3-compatible store |
+| `reader` | `native`, if it can be used | or `python`: without Hadoop's file systems |
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,12 +30,14 @@ import orjson
 
 from cold_tier.objects.open import StoreSettings
 from hot_tier.errors import SettingsError
+from spark.gateway import Gateway, open_gateway
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+KEYS_FILE_VARIABLE: Final = "TIERLOG_STORE__KEYS_FILE"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999, as far as Python's dates go. Microseconds given for milliseconds lie behind it."""
+"""The end of the year 9999, where Python's dates end. It also catches microseconds given for milliseconds."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _KNOWN: Final = frozenset(
@@ -52,8 +56,12 @@ _KNOWN: Final = frozenset(
         "maxOffsetsPerTrigger",
         "includeHot",
         "gateway",
+        "gatewayCa",
+        "gatewayUser",
+        "gatewayPassword",
         "asOf",
         "s3Endpoint",
+        "keysFile",
         "reader",
     )
 )
@@ -61,7 +69,7 @@ _KNOWN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where partitions begin or end: one word for all, and numbers for some."""
+    """Where partitions begin or end: one default for all, and given offsets for some."""
 
     default: int
     """EARLIEST or LATEST."""
@@ -83,14 +91,15 @@ class ReadOptions:
     include_headers: bool = True
     min_partitions: int | None = None
     max_offsets_per_trigger: int | None = None
-    gateway: str | None = None
-    """The service that has the hot tail; None: the archive alone."""
+    gateway: Gateway | None = None
+    """The service that has the hot tail. None reads the archive alone."""
     as_of_ms: int | None = None
     reader: Literal["native", "python"] | None = None
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """SettingsError names the option that is wrong, and what it may be. Names are taken in any case, as Spark's."""
+    """Raises SettingsError with the wrong option and what it may be. Like Spark, ignores upper and lower case in option
+    names."""
     given = {name.lower(): str(value).strip() for name, value in options.items()}
     for name in options:
         if name.lower() not in _KNOWN:
@@ -108,15 +117,21 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     include_hot = _boolean(given, "includeHot", False)
     if include_hot and not gateway:
         raise SettingsError(
-            "includeHot needs to know where the hot tail is", hint='set "gateway", such as http://127.0.0.1:8080'
+            "includeHot needs the address of the service that has the hot tail",
+            hint='set "gateway", such as http://127.0.0.1:8080',
         )
     if include_hot and "asof" in given:
-        raise SettingsError("asOf and includeHot exclude each other", hint="the hot tail has only its present")
+        raise SettingsError(
+            "asOf and includeHot exclude each other",
+            hint="no earlier state of the hot tail is kept; leave one of them out",
+        )
     reader = given.get("reader") or None
     if reader not in (None, "native", "python"):
         raise SettingsError(f"reader cannot be {reader!r}", hint="it is native or python")
     return ReadOptions(
-        store=store_settings(given.get("bucket") or given.get("path") or "", given.get("s3endpoint", "")),
+        store=store_settings(
+            given.get("bucket") or given.get("path") or "", given.get("s3endpoint", ""), given.get("keysfile", "")
+        ),
         topics=topics,
         starting=_position(given, "startingOffsets", LATEST if streaming else EARLIEST, topics),
         ending=_position(given, "endingOffsets", LATEST, topics),
@@ -126,14 +141,23 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         include_headers=_boolean(given, "includeHeaders", True),
         min_partitions=_number(given, "minPartitions", 1),
         max_offsets_per_trigger=_number(given, "maxOffsetsPerTrigger", 1),
-        gateway=gateway.rstrip("/") if gateway and include_hot else None,
+        gateway=_gateway(given, gateway) if gateway and include_hot else None,
         as_of_ms=_time(given, "asOf"),
         reader=reader,  # type: ignore[arg-type]
     )
 
 
-def store_settings(bucket: str, s3_endpoint: str = "") -> StoreSettings:
-    """A bucket as Spark's users write it: also `s3a://…`, `file:/path` and a plain path."""
+def keys_file() -> str:
+    """Returns the key file that this process's environment names, by the name of the broker's setting."""
+    return os.environ.get(KEYS_FILE_VARIABLE, "")
+
+
+def _gateway(given: Mapping[str, str], url: str) -> Gateway:
+    return open_gateway(url, *(given.get(f"gateway{name}", "") for name in ("ca", "user", "password")))
+
+
+def store_settings(bucket: str, s3_endpoint: str = "", keys: str = "") -> StoreSettings:
+    """Accepts a bucket as users of Spark write it, such as `s3a://…`, `file:/path` or a plain path."""
     url = urlsplit(bucket)
     if url.scheme in ("s3a", "s3n"):
         bucket = f"s3{bucket[len(url.scheme) :]}"
@@ -143,7 +167,7 @@ def store_settings(bucket: str, s3_endpoint: str = "") -> StoreSettings:
         bucket = f"file://{quote(bucket)}"
     elif not bucket:
         raise SettingsError("no bucket is named", hint="give it as file:///path or s3://bucket/prefix")
-    return StoreSettings(bucket=bucket, s3_endpoint=s3_endpoint)
+    return StoreSettings(bucket=bucket, s3_endpoint=s3_endpoint, keys_file=keys or keys_file())
 
 
 def _position(given: Mapping[str, str], name: str, default: int, topics: tuple[str, ...]) -> Position:
@@ -164,13 +188,15 @@ def _position(given: Mapping[str, str], name: str, default: int, topics: tuple[s
         ) from error
     unknown = {topic for topic, _ in found} - set(topics)
     if unknown:
-        raise SettingsError(f"{name} names {', '.join(sorted(unknown))}", hint="subscribe does not")
+        raise SettingsError(
+            f"{name} names {', '.join(sorted(unknown))}, subscribe does not", hint="add it to subscribe"
+        )
     return Position(default, found)
 
 
 def _offset(value: object) -> int:
     if type(value) is not int or value < EARLIEST:
-        raise ValueError(f"{value!r} is no offset")
+        raise ValueError(f"{value!r} is not an offset")
     return value
 
 
@@ -195,10 +221,11 @@ def _time(given: Mapping[str, str], name: str) -> int | None:
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since 1970 of ISO 8601, in UTC where it names no zone, or of the number itself; else ValueError."""
+    """Returns milliseconds since 1970. `text` is ISO 8601, in UTC if it names no zone, or already milliseconds. Raises
+    ValueError otherwise."""
     if text.isdecimal():
         if int(text) > _LAST_MS:
-            raise ValueError(f"{text} lies behind the year 9999")
+            raise ValueError(f"{text} is after the year 9999")
         return int(text)
     moment = datetime.fromisoformat(text)
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)

@@ -1,12 +1,12 @@
-"""Which archived segments, and which offsets of the hot tail, answer a read: decided once, on the driver.
+"""Plans a read, once, on the driver: which archived segments and which offsets of the hot tail it needs.
 
-The manifests alone decide. A manifest is one snapshot of a partition without hole or overlap, so the files of a plan
-hold each of its rows once, whatever is archived, compacted or expired while the plan is carried out: objects that
-a manifest lets go of live on through the grace period, or for as long as a pin holds (`cold_tier.pins`). No Parquet
-footer is opened here.
+The plan depends only on the manifests. A manifest is one snapshot of a partition without hole or overlap, so the files
+of a plan hold each of its rows once. That stays so when segments are archived, compacted or expired during the read:
+objects that a manifest has removed stay through the grace period, or as long as a pin holds (`cold_tier.pins`). No
+Parquet footer is opened here.
 
-The hot tail begins where the manifest ends, and the manifest is read first: a record archived in between is read
-through the gateway, which reads both tiers, and never from a file as well.
+The hot tail begins where the manifest ends, and the manifest is read first. A record that is archived in between is
+read through the gateway, which reads both tiers, and not from a file as well.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from uuid import UUID
 
 from cold_tier.inventory import ArchivedTopic, find_topics, newest_lives
 from cold_tier.layout import PartitionLayout
-from cold_tier.manifest.model import Segment, Snapshot
+from cold_tier.manifest.model import SegmentEntry, Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load, load_newest
+from cold_tier.objects.bucket import Bucket
 from cold_tier.objects.open import StoreSettings, open_store
-from cold_tier.objects.retrying import RetryingStore
 from hot_tier.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
 from hot_tier.ids import Offset
 from spark.gateway import HotTopic, hot_topic
@@ -31,12 +31,12 @@ from spark.options import EARLIEST, LATEST, ReadOptions
 T = TypeVar("T")
 
 Place = tuple[str, int]
-"""A topic and one of its partitions."""
+"""A topic and a partition number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What can be read of a partition now: [start, end), of which the archive has [start, archived_end)."""
+    """What can be read of a partition now: [start, end). The archive has [start, archived_end) of it."""
 
     start: int
     end: int
@@ -46,7 +46,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What will be read of a partition: rows of `segments` in [start, archived_end), then [archived_end, end) hot."""
+    """What will be read of a partition: [start, archived_end) from `segments`, then [archived_end, end) from the hot
+    tail."""
 
     topic: str
     partition: int
@@ -54,13 +55,13 @@ class Range:
     end: int
     archived_end: int
     layout: PartitionLayout | None
-    segments: tuple[Segment, ...]
+    segments: tuple[SegmentEntry, ...]
     among: int = 0
-    """Segments that the partition has in the archive."""
+    """The number of segments that the partition has in the archive."""
 
     @property
     def cut_start(self) -> bool:
-        """Whether the first segment holds rows below the range."""
+        """Returns whether the first segment holds rows below the range."""
         return bool(self.segments) and self.segments[0].base_offset < self.start
 
     @property
@@ -73,8 +74,13 @@ class Plan:
     ranges: tuple[Range, ...]
 
     @property
+    def encrypted(self) -> bool:
+        """Returns whether a segment of it is encrypted."""
+        return any(segment.master_key for each in self.ranges for segment in each.segments)
+
+    @property
     def files(self) -> list[str]:
-        """Keys of the archived rows, in offset order of each partition."""
+        """Returns the keys of the archived rows, each partition in offset order."""
         return [each.layout.rows(s.name) for each in self.ranges if each.layout for s in each.segments]
 
     @property
@@ -83,9 +89,9 @@ class Plan:
 
 
 def plan_read(options: ReadOptions) -> Plan:
-    """Everything that `options` ask for, as it is now."""
+    """Plans everything that `options` ask for, as it is now."""
 
-    async def work(store: RetryingStore) -> Plan:
+    async def work(store: Bucket) -> Plan:
         bounds = await _bounds(store, options)
         return await _select(store, options, bounds, resolve(options, bounds))
 
@@ -93,9 +99,9 @@ def plan_read(options: ReadOptions) -> Plan:
 
 
 def plan_ranges(options: ReadOptions, ranges: Mapping[Place, tuple[int, int]]) -> Plan:
-    """Exactly these offsets; a start of EARLIEST is where the partition begins now."""
+    """Plans exactly these offsets. A start of EARLIEST is where the partition begins now."""
 
-    async def work(store: RetryingStore) -> Plan:
+    async def work(store: Bucket) -> Plan:
         bounds = await _bounds(store, options)
         checked = {
             place: _within(options, place, _known(place, bounds), start, end) for place, (start, end) in ranges.items()
@@ -106,14 +112,14 @@ def plan_ranges(options: ReadOptions, ranges: Mapping[Place, tuple[int, int]]) -
 
 
 def read_bounds(options: ReadOptions) -> dict[Place, Bounds]:
-    async def work(store: RetryingStore) -> dict[Place, Bounds]:
+    async def work(store: Bucket) -> dict[Place, Bounds]:
         return await _bounds(store, options)
 
     return with_store(options.store, work)
 
 
 def resolve(options: ReadOptions, bounds: Mapping[Place, Bounds]) -> dict[Place, tuple[int, int]]:
-    """The offsets that are asked for, within what there is."""
+    """Returns the offsets that `options` ask for, within those that exist."""
     for place in {*options.starting.given, *options.ending.given} - set(bounds):
         if options.fail_on_data_loss:
             _known(place, bounds)
@@ -153,10 +159,11 @@ def _within(options: ReadOptions, place: Place, known: Bounds, start: int, end: 
     return start, max(start, end)
 
 
-async def _bounds(store: RetryingStore, options: ReadOptions) -> dict[Place, Bounds]:
+async def _bounds(store: Bucket, options: ReadOptions) -> dict[Place, Bounds]:
     found: dict[Place, Bounds] = {}
     for topic in options.topics:
-        # Before the gateway is asked: what is archived in between is then read as hot, not twice.
+        # The manifests are read before the gateway is asked. A record archived in between is then read as hot, not
+        # twice.
         lives = await find_topics(store, topic)
         snapshots = {life.id: await _snapshots(store, life, options) for life in lives}
         hot: HotTopic | None = None
@@ -183,8 +190,8 @@ async def _bounds(store: RetryingStore, options: ReadOptions) -> dict[Place, Bou
     return found
 
 
-async def _newest(store: RetryingStore, lives: Sequence[ArchivedTopic]) -> UUID:
-    """Of a topic deleted and made again under its name, the one made last."""
+async def _newest(store: Bucket, lives: Sequence[ArchivedTopic]) -> UUID:
+    """Returns the id of the topic that was made last, among all that had this name."""
     held = [life for life in lives if life.layouts]
     if len(held) == 1:
         return held[0].id
@@ -192,7 +199,7 @@ async def _newest(store: RetryingStore, lives: Sequence[ArchivedTopic]) -> UUID:
     return newest.id
 
 
-async def _snapshots(store: RetryingStore, life: ArchivedTopic, options: ReadOptions) -> dict[int, Snapshot]:
+async def _snapshots(store: Bucket, life: ArchivedTopic, options: ReadOptions) -> dict[int, Snapshot]:
     if options.as_of_ms is None:
         found = await asyncio.gather(*(load_newest(store, layout) for layout in life.layouts))
     else:
@@ -200,10 +207,11 @@ async def _snapshots(store: RetryingStore, life: ArchivedTopic, options: ReadOpt
     return {snapshot.partition: snapshot for snapshot in found if snapshot is not None}
 
 
-async def _load_as_of(store: RetryingStore, layout: PartitionLayout, options: ReadOptions) -> Snapshot | None:
-    """The greatest version that was published by then; they are listed greatest first.
+async def _load_as_of(store: Bucket, layout: PartitionLayout, options: ReadOptions) -> Snapshot | None:
+    """Returns the greatest version that was published at or before `asOf`. A LIST gives the greatest version first.
 
-    Their times rise within a leader epoch. From one to the next they may not: another broker has another clock.
+    Publishing times rise within a leader epoch. They may not rise from one epoch to the next: another broker has
+    another clock.
     """
     assert options.as_of_ms is not None
     listed = [layout.parse_manifest(info.key) async for info in store.list(layout.manifest_folder)]
@@ -232,11 +240,11 @@ async def _load_as_of(store: RetryingStore, layout: PartitionLayout, options: Re
 
 
 async def _select(
-    store: RetryingStore, options: ReadOptions, bounds: Mapping[Place, Bounds], ranges: Mapping[Place, tuple[int, int]]
+    store: Bucket, options: ReadOptions, bounds: Mapping[Place, Bounds], ranges: Mapping[Place, tuple[int, int]]
 ) -> Plan:
     async def one(place: Place, start: int, end: int) -> Range:
         known = bounds[place]
-        segments: tuple[Segment, ...] = ()
+        segments: tuple[SegmentEntry, ...] = ()
         layout, among = None, 0
         if known.snapshot is not None and start < min(end, known.archived_end):
             layout, among = known.snapshot.layout, known.snapshot.segments
@@ -248,8 +256,8 @@ async def _select(
 
 
 async def _segments(
-    store: RetryingStore, options: ReadOptions, snapshot: Snapshot, start: int, end: int
-) -> tuple[Segment, ...]:
+    store: Bucket, options: ReadOptions, snapshot: Snapshot, start: int, end: int
+) -> tuple[SegmentEntry, ...]:
     pages = PageCache(store, max(1, len(snapshot.pages)))
     wanted = [
         page
@@ -269,9 +277,10 @@ async def _segments(
 
 
 async def _still_there(
-    store: RetryingStore, options: ReadOptions, snapshot: Snapshot, segments: list[Segment]
-) -> list[Segment]:
-    """Of an earlier manifest, what is not deleted since: the newest names it, or lists it as removed."""
+    store: Bucket, options: ReadOptions, snapshot: Snapshot, segments: list[SegmentEntry]
+) -> list[SegmentEntry]:
+    """Returns the segments of an earlier manifest that are not deleted yet: those that the newest manifest names or
+    lists as removed."""
     layout = snapshot.layout
     newest = await load_newest(store, layout)
     assert newest is not None
@@ -288,8 +297,8 @@ async def _still_there(
     return left
 
 
-def with_store(settings: StoreSettings, work: Callable[[RetryingStore], Awaitable[T]]) -> T:
-    """Runs in a thread with a loop of its own: notebooks have a loop that runs already."""
+def with_store(settings: StoreSettings, work: Callable[[Bucket], Awaitable[T]]) -> T:
+    """Runs `work` in a thread with its own event loop, because a notebook already runs one."""
 
     async def opened() -> T:
         store = open_store(settings)

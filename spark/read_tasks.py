@@ -1,7 +1,7 @@
-"""What one task of the Python source reads: archived segments, checked against their indexes, or a stretch of hot tail.
+"""Reads one task of the Python source: archived segments, checked against their indexes, or a range of the hot tail.
 
-Both give Arrow batches with the columns of Spark's Kafka source. Bytes are compared with the checksums that the
-manifest and the index hold, so damage is an error that names the object, never a wrong row.
+Both give Arrow batches with the columns of Spark's Kafka source. Bytes are compared with the checksums in the manifest
+and the index, so damage is an error that names the object, never a wrong row.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from pyspark.sql.types import (
 
 from cold_tier.errors import CorruptObject, ObjectMissing
 from cold_tier.layout import PartitionLayout
-from cold_tier.manifest.model import Segment
+from cold_tier.manifest.model import SegmentEntry
 from cold_tier.objects.open import StoreSettings, open_store
-from spark.gateway import hot_batches
+from spark.gateway import Gateway, hot_batches
 from spark.options import ReadOptions
 from spark.plan import Plan
 
@@ -46,10 +46,10 @@ SCHEMA: Final = StructType(
         StructField("headers", ArrayType(_HEADER)),
     ]
 )
-"""As Spark's Kafka source has it with includeHeaders."""
+"""The columns of Spark's Kafka source with includeHeaders."""
 
 TASK_BYTES: Final = 64 << 20
-"""Of archived rows, compressed: what one task is given, as far as segments can be grouped."""
+"""The compressed bytes of archived rows in one task, as far as segments can be grouped."""
 
 
 def schema_of(options: ReadOptions) -> StructType:
@@ -59,14 +59,14 @@ def schema_of(options: ReadOptions) -> StructType:
 @dataclass(frozen=True, slots=True)
 class ArchivedPiece:
     layout: PartitionLayout
-    segment: Segment
+    segment: SegmentEntry
     start: int
     end: int
 
 
 @dataclass(frozen=True, slots=True)
 class HotPiece:
-    gateway: str
+    gateway: Gateway
     topic: str
     partition: int
     start: int
@@ -126,7 +126,7 @@ def read_task(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
 def _archived_batches(
     settings: StoreSettings, piece: ArchivedPiece, from_ms: int | None, to_ms: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """The row groups that may hold what is wanted, one request each."""
+    """Yields the row groups that may hold wanted rows, with one request for each."""
     from cold_tier.format.open import open_segment
     from cold_tier.format.write import to_arrow
 

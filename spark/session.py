@@ -1,6 +1,6 @@
-"""A Spark session with what a bucket needs: S3A of Hadoop's own version, path-style addresses, the AWS credentials.
+"""Makes a Spark session that can read a bucket: S3A of Hadoop's own version, path-style addresses, the AWS credentials.
 
-Under `spark-submit` Java runs already, with the jars that it was told of: no jar is asked for then.
+Under `spark-submit` Java already runs, with the jars that it was given. Then no jar is requested.
 """
 
 import logging
@@ -26,7 +26,7 @@ from hot_tier.errors import SettingsError
 
 
 def hadoop_version() -> str:
-    """Of the Hadoop inside this PySpark: `hadoop-aws` must be of the same."""
+    """Returns the version of the Hadoop inside this PySpark. `hadoop-aws` must have the same."""
     for jar in (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar"):
         if found := re.fullmatch(r"hadoop-client-api-(.+)\.jar", jar.name):
             return found[1]
@@ -34,10 +34,10 @@ def hadoop_version() -> str:
 
 
 def s3a_config(s3_endpoint: str = "") -> dict[str, str]:
-    """What a session needs for `s3a://`; the jars come from Maven Central once, into `~/.ivy2`.
+    """Returns the settings that a session needs for `s3a://`. The jars come from Maven Central once, into `~/.ivy2`.
 
     Credentials are those of the AWS chain: environment, profile, web identity, container, instance. Under
-    `spark-submit` PySpark is an archive without Hadoop, and a running Java takes no more jars.
+    `spark-submit` PySpark is an archive without Hadoop, and a running Java accepts no more jars.
     """
     config = {"spark.jars.packages": f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"} if _starts_java() else {}
     config |= {
@@ -58,12 +58,12 @@ def s3a_config(s3_endpoint: str = "") -> dict[str, str]:
 def session(
     name: str = "tierlog", *, s3: bool = False, s3_endpoint: str = "", config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session that runs, or one on all cores of this machine."""
+    """Returns the running session, or a new one on all cores of this machine."""
     builder = SparkSession.Builder().appName(name)
     wanted = {"spark.ui.enabled": "false", **(s3a_config(s3_endpoint) if s3 or s3_endpoint else {}), **(config or {})}
     if _starts_java():
         wanted = {"spark.master": "local[*]", **wanted}
-        # Workers run this very Python: Spark would take whichever `python3` it finds.
+        # Workers must run this Python. Without this Spark would take the first `python3` that it finds.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in wanted.items():
         builder = builder.config(key, value)
@@ -81,13 +81,13 @@ def session(
 def own_session(
     name: str, *, s3: bool = False, s3_endpoint: str = "", config: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """A session for as long as this lasts. Ctrl-C ends it at once, from its first moment on, and its Java with it."""
+    """Makes a session for the `with` block. Ctrl-C ends it and its Java at once, even while it starts."""
     with _java_ends_on_interrupt(), tempfile.TemporaryDirectory(prefix="tierlog-spark-") as scratch:
-        # Spark makes this directory as soon as it looks for a table, by default where the program was started.
+        # Spark makes this directory as soon as it looks for a table; by default in the current directory.
         started = {"spark.sql.warehouse.dir": f"{scratch}/warehouse"} if _starts_java() else {}
         spark = session(name, s3=s3, s3_endpoint=s3_endpoint, config={**started, **(config or {})})
         if _starts_java() and threading.current_thread() is threading.main_thread():
-            # Spark's own handler asks Java to cancel the jobs, in the middle of another question to it.
+            # Spark's own handler would ask Java to cancel the jobs in the middle of another request to it.
             signal.signal(signal.SIGINT, _interrupt)
         yield spark
         spark.stop()
@@ -95,7 +95,7 @@ def own_session(
 
 @contextmanager
 def _java_ends_on_interrupt() -> Iterator[None]:
-    """Java ignores Ctrl-C, and until it has started nothing else tells it to end."""
+    """Java ignores Ctrl-C, and until it has started nothing else ends it. So this kills it."""
     started: list[subprocess.Popen[Any]] = []
 
     def start(*arguments: Any, **options: Any) -> "subprocess.Popen[Any]":
@@ -115,18 +115,19 @@ def _java_ends_on_interrupt() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: object) -> None:
-    # The program ends now: py4j would write a traceback for the answer that it waits for.
+    # The program ends now. Without this py4j would write a traceback for the answer that it waits for.
     logging.disable(logging.CRITICAL)
     raise KeyboardInterrupt
 
 
 def _starts_java() -> bool:
-    """Otherwise `spark-submit` started this program, and has named the master."""
+    """Returns False if `spark-submit` started this program; it has then set the master."""
     return "PYSPARK_GATEWAY_PORT" not in os.environ
 
 
 def session_endpoints(spark: SparkSession) -> dict[str, str]:
-    """The S3-compatible stores that Hadoop's settings name, by bucket; that of `*` for all others. None: Amazon S3."""
+    """Returns the S3-compatible stores that Hadoop's settings name, by bucket; `*` stands for all other buckets. A
+    bucket that is not there is in Amazon S3."""
     settings = {}
     context = getattr(spark, "_jsc", None)
     if context is not None:
@@ -143,6 +144,6 @@ def session_endpoints(spark: SparkSession) -> dict[str, str]:
 
 
 def session_endpoint(spark: SparkSession, bucket: str) -> str:
-    """That of the bucket's store; empty: Amazon S3."""
+    """Returns the endpoint of the bucket's store, or an empty text for Amazon S3."""
     endpoints = session_endpoints(spark)
     return endpoints.get(urlsplit(bucket).netloc) or endpoints.get("*") or ""

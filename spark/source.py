@@ -4,14 +4,15 @@
     orders = read(spark, "s3://bucket/prefix", "orders", startingTimestamp="2026-01-01")
 
 `read` (here `tierlog_read`) plans on the driver from the manifests and hands the files to Spark's own Parquet reader:
-column pruning, filters on statistics and vectorized decoding are Spark's. A DataFrame stands for one snapshot, however
-often it is used. The hot tail, and a bucket that Hadoop has no file system for, go through the Python source:
+Spark does column pruning, filters on statistics and vectorized decoding. A DataFrame always reads the same snapshot,
+even if it is used several times. The hot tail, and a bucket that Hadoop has no file system for, go through the Python
+source:
 
     register(spark)
     spark.read.format("tierlog").option("bucket", …).option("subscribe", "orders").load()
 
-which reads the same rows at a fraction of the speed, and streams (`spark.streaming`). It leaves `pushFilters` alone:
-pushed filters leak between the scans of one DataFrame in Spark 4.3.0.
+The Python source reads the same rows at a fraction of the speed, and can stream (`spark.streaming`). It does not
+implement `pushFilters`: in Spark 4.3.0 pushed filters leak between the scans of one DataFrame.
 """
 
 import json
@@ -31,39 +32,40 @@ from pyspark.sql.types import StructType
 
 from cold_tier.objects.open import StoreSettings
 from hot_tier.errors import SettingsError, TierlogError
-from spark.options import ReadOptions, read_options
+from spark.options import ReadOptions, keys_file, read_options
 from spark.plan import Plan, Range, plan_read
 from spark.read_tasks import SCHEMA, Task, read_task, schema_of, tasks
 from spark.session import session_endpoint, session_endpoints
 
 _IN_TASKS: Final = ("spark.sql.sources.parallelPartitionDiscovery.parallelism", "16")
-"""By default Spark lists each file in a task of its own: 12 s for 2,000 files, 0.7 s with this."""
+"""By default Spark lists each file in its own task: 12 s for 2,000 files, 0.7 s with this."""
 _ON_DRIVER: Final = ("spark.sql.sources.parallelPartitionDiscovery.threshold", "1000000")
-"""A file of this machine is looked up in less time than a task takes to start: a quarter of it for 60 files."""
+"""The driver finds a local file faster than a task starts: for 60 files in a quarter of the time."""
 
 MOST_NAMES: Final = 1000
-"""In a pattern: Hadoop makes one of a thousand names in 50 ms, of five thousand in 600."""
+"""The most names in a pattern. Hadoop compiles a pattern of a thousand names in 50 ms, of five thousand in 600 ms."""
 
 
 def tierlog_read(spark: SparkSession, bucket: str, topic: str, **options: Any) -> DataFrame:
-    """The rows of `topic` (or several, with commas) that `options` ask for; `spark.options` lists them."""
+    """Returns the rows of `topic` (or of several, separated by commas) that `options` select. `spark.options` lists
+    them."""
     given = _given(spark, bucket, topic, options)
     asked = read_options(given, streaming=False)
     plan = plan_read(asked)
-    if (asked.reader or _reader_for(spark, asked.store)) == "python":
+    if (asked.reader or _reader_for(spark, asked.store, plan)) == "python":
         return _python_frame(spark, given, plan)
     frame = native_frame(spark, asked, plan)
     return frame.union(_python_frame(spark, given, _hot_part(plan))) if plan.hot else frame
 
 
 def planned(spark: SparkSession, bucket: str, topic: str, **options: Any) -> tuple[ReadOptions, Plan]:
-    """What `tierlog_read` would read now; with the options of `exactly`, it reads just that later on."""
+    """Returns what `tierlog_read` would read now. With the options of `exactly`, it later reads exactly that."""
     asked = read_options(_given(spark, bucket, topic, options), streaming=False)
     return asked, plan_read(asked)
 
 
 def exactly(plan: Plan) -> dict[str, str]:
-    """The options that ask for the offsets of a plan."""
+    """Returns options that select the offsets of a plan."""
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     for each in plan.ranges:
@@ -75,7 +77,7 @@ def exactly(plan: Plan) -> dict[str, str]:
 def register(spark: SparkSession) -> None:
     """Makes `format("tierlog")` known to this session, with the S3 endpoints that its settings name.
 
-    Spark makes the source in another process, which knows nothing of the session.
+    Spark makes the source in another process, which cannot see the session, so the class carries the endpoints.
     """
 
     class Source(TierlogDataSource):
@@ -86,7 +88,7 @@ def register(spark: SparkSession) -> None:
 
 class TierlogDataSource(DataSource):
     endpoints: ClassVar[Mapping[str, str]] = {}
-    """Of S3-compatible stores, by bucket; that of `*` for all others."""
+    """The endpoints of S3-compatible stores, by bucket; `*` stands for all other buckets."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         given = {name.lower(): value for name, value in options.items()}
@@ -100,9 +102,9 @@ class TierlogDataSource(DataSource):
         return "tierlog"
 
     def schema(self) -> StructType:
-        """Spark asks for it when a DataFrame is made, once: this is where the DataFrame's snapshot is fixed.
+        """Spark calls this once, when a DataFrame is made. So this fixes the snapshot of the DataFrame.
 
-        What goes wrong is told by `reader`: a stream, which needs no plan, is not to fail for it.
+        An error of the plan is raised by `reader`: a stream needs no plan and must not fail because of it.
         """
         options = read_options(dict(self.options), streaming=False)
         try:
@@ -130,16 +132,16 @@ class TierlogReader(DataSourceReader):
         return list(self._tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Where there are no partitions Spark asks with None.
+        # If there are no partitions, Spark calls this with None.
         return read_task(partition, self._options) if isinstance(partition, Task) else iter(())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Each task gets its own pieces; the reader that travels with it needs no one's."""
+        """Leaves the tasks out: Spark sends each task its own pieces along with this reader."""
         return {"_options": self._options, "_tasks": []}
 
 
 def native_frame(spark: SparkSession, options: ReadOptions, plan: Plan) -> DataFrame:
-    """The archived part of a plan, through Spark's Parquet reader."""
+    """Reads the archived part of a plan through Spark's Parquet reader."""
     base = _literal(spark_url(options.store))
     paths = [f"{base}{key}" for key in plan.files]
     schema = schema_of(options)
@@ -158,9 +160,9 @@ def native_frame(spark: SparkSession, options: ReadOptions, plan: Plan) -> DataF
 
 
 def _listed(spark: SparkSession, base: str, plan: Plan) -> DataFrame | None:
-    """The same rows, where Spark finds their files sooner by listing folders than by looking each of them up.
+    """Reads the same rows by listing folders, if Spark finds the files faster so than by looking each of them up.
 
-    None where it does not, and where a file is missing: it is named when it is looked up.
+    Returns None if it does not, or if a file is missing: looking the files up then names it.
     """
     folders = {each.layout.rows_folder: each.among for each in plan.ranges if each.layout and each.segments}
     names = [key.rpartition("/")[2] for key in plan.files]
@@ -168,26 +170,27 @@ def _listed(spark: SparkSession, base: str, plan: Plan) -> DataFrame | None:
         return None
     reader = _rows_reader(spark, base).option("pathGlobFilter", f"{{{','.join(names)}}}")
     frame = reader.parquet(*(f"{base}{folder}" for folder in folders))
-    # Of a classic DataFrame the Java array has its length at once, the Python list takes a call for each.
+    # For a classic DataFrame this is a Java array, whose length is known at once. A Python list would take a call per
+    # file.
     found = len(getattr(frame, "_jdf", frame).inputFiles())
     return frame if found == len(names) else None
 
 
 def _rows_reader(spark: SparkSession, base: str) -> DataFrameReader:
-    """Pages are compared with their checksums: a bit that flipped in the bucket fails the query."""
+    """Spark compares pages with their checksums, so a bit that flipped in the bucket fails the query."""
     reader = spark.read.schema(SCHEMA).option("basePath", base)
     return reader.option("parquet.page.verify-checksum.enabled", "true")
 
 
 def spark_url(store: StoreSettings) -> str:
-    """The bucket as Hadoop's file systems name it, with a slash at its end."""
+    """Returns the bucket's URL for Hadoop's file systems, with a slash at its end."""
     url = urlsplit(store.bucket)
     path = unquote(url.path).rstrip("/")
     return f"s3a://{url.netloc}{path}/" if url.scheme == "s3" else f"file://{path}/"
 
 
 def _conditions(options: ReadOptions, plan: Plan) -> Iterator[Column]:
-    """What of the chosen files is not wanted: rows of other times, and of a partition's first and last segment."""
+    """Yields the conditions that exclude unwanted rows: other times, and parts of the first and last segments."""
     if options.from_ms is not None:
         yield F.col("timestamp") >= F.lit(_moment(options.from_ms))
     if options.to_ms is not None:
@@ -196,7 +199,7 @@ def _conditions(options: ReadOptions, plan: Plan) -> Iterator[Column]:
     cut = [each for each in ranges if each.cut_start or each.cut_end]
     if not cut:
         return
-    # These two Parquet's statistics can answer; of a single partition they say it all.
+    # Parquet's statistics can answer these two. For a single partition they are enough.
     yield F.col("offset") >= min(each.start for each in ranges)
     yield F.col("offset") < max(_archived_end(each) for each in ranges)
     if len(ranges) > 1:
@@ -214,7 +217,7 @@ def _moment(milliseconds: int) -> datetime:
 
 
 def _python_frame(spark: SparkSession, given: Mapping[str, str], plan: Plan) -> DataFrame:
-    """The offsets of a plan through the Python source, which finds out anew which tier has them."""
+    """Reads the offsets of a plan through the Python source, which looks up again which tier has them."""
     register(spark)
     given = {name: value for name, value in given.items() if name.lower() not in ("startingoffsets", "endingoffsets")}
     return spark.read.format("tierlog").options(**{**given, **exactly(plan)}).load()
@@ -229,13 +232,15 @@ def _hot_part(plan: Plan) -> Plan:
     )
 
 
-def _reader_for(spark: SparkSession, store: StoreSettings) -> str:
-    """Native, unless the bucket is in S3 and this session has no S3A."""
+def _reader_for(spark: SparkSession, store: StoreSettings, plan: Plan) -> str:
+    """Returns native, unless rows are encrypted, or the bucket is in S3 and this session has no S3A."""
+    if plan.encrypted:
+        return "python"
     if not store.bucket.startswith("s3:"):
         return "native"
     context = getattr(spark, "_jsc", None)
     if context is None:
-        return "native"  # Spark Connect: the server is set up for its buckets.
+        return "native"  # With Spark Connect the server is set up for its buckets.
     found = context.hadoopConfiguration().getClassByNameOrNull("org.apache.hadoop.fs.s3a.S3AFileSystem")
     return "native" if found is not None else "python"
 
@@ -252,7 +257,7 @@ def _listed_quickly(spark: SparkSession, store: StoreSettings) -> Iterator[None]
 
 
 def _literal(path: str) -> str:
-    """A path in which no character is a pattern."""
+    """Escapes the characters that Hadoop would take for a pattern."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
@@ -260,6 +265,8 @@ def _given(spark: SparkSession, bucket: str, topic: str, options: Mapping[str, A
     given = {"bucket": bucket, "subscribe": topic, **{name: _text(value) for name, value in options.items()}}
     if "s3endpoint" not in {name.lower() for name in given}:
         given["s3Endpoint"] = session_endpoint(spark, bucket)
+    if keys_file() and "keysfile" not in {name.lower() for name in given}:
+        given["keysFile"] = keys_file()  # Other processes do not have this one's environment.
     return given
 
 

@@ -1,9 +1,9 @@
-"""An archived topic, with its hot tail if asked, as a stream.
+"""An archived topic as a stream, with its hot tail on request.
 
-An offset of the stream is `{"orders": {"0": 120, "1": 97}}`: where each partition stands, as in Spark's Kafka source.
-Spark keeps it in the checkpoint before a micro-batch runs. A micro-batch is the rows between two of them, whichever
-tier has them by then, so a batch that is run again gives the same rows, and with a sink that knows its batches each row
-arrives once.
+An offset of the stream is the position of each partition, such as `{"orders": {"0": 120, "1": 97}}`, as in Spark's
+Kafka source. Spark writes it to the checkpoint before a micro-batch runs. A micro-batch is the rows between two such
+offsets, from the tier that has them then. So a batch that is run again gives the same rows, and with a sink that knows
+its batches each row arrives once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ class TierlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._last: dict[Place, int] | None = None
-        """Where a query that takes what is available now will end."""
+        """Where the query ends, if it was started to read what is available now."""
 
     def initialOffset(self) -> Offsets:
         bounds = read_bounds(self._options)
@@ -50,9 +50,9 @@ class TierlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if ends.get(place, 0) < end:
                 if self._last is None and self._options.fail_on_data_loss:
                     raise OffsetOutOfRange(
-                        f"the stream stands at {end}, and the log ends at {ends.get(place, 0)}",
+                        f"the stream has read up to offset {end}, but the log ends at {ends.get(place, 0)}",
                         where=f"{place[0]}-{place[1]}",
-                        hint="is it another topic of this name, or another bucket? failOnDataLoss=false waits for it",
+                        hint="check whether topic and bucket are the same as before; failOnDataLoss=false waits for it",
                     )
                 ends[place] = end
         for place in ends:
@@ -76,7 +76,7 @@ class TierlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def bounded(begin: Mapping[Place, int], ends: Mapping[Place, int], most: int) -> dict[Place, int]:
-    """Ends at most `most` offsets away in all, shared out by how much each partition has."""
+    """Returns ends that are at most `most` offsets away in total, shared in proportion to what each partition has."""
     left = {place: end - begin.get(place, 0) for place, end in ends.items()}
     total = sum(left.values())
     if total <= most:
@@ -89,7 +89,7 @@ def bounded(begin: Mapping[Place, int], ends: Mapping[Place, int], most: int) ->
 
 
 def to_json(offsets: Mapping[Place, int]) -> Offsets:
-    """In one order, always: Spark compares the text."""
+    """Returns the offsets always in the same order, because Spark compares the text."""
     found: Offsets = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset

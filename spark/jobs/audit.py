@@ -1,15 +1,15 @@
-"""The whole bucket at once: rows against manifests, offsets without gap or repetition, checksums, objects.
+"""Checks the whole bucket: rows against manifests, offsets without gap or repetition, checksums, objects.
 
     tierlog spark audit --bucket s3://bucket/prefix
 
-Spark shares out the segments; one task reads each whole (`cold_tier.checking.segment_check`). Changes nothing. A broker
-may go on meanwhile: what is missing counts only if the manifest, read again, still names it.
+Spark distributes the segments, and one task reads each segment completely (`cold_tier.checking.segment_check`). The job
+changes nothing. A broker may work at the same time: an object counts as missing only if the manifest, read again, still
+names it.
 """
 
 import argparse
 import asyncio
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -19,20 +19,21 @@ from pyspark.sql import SparkSession
 
 from cold_tier.checking.segment_check import CheckedSegment, check_segment
 from cold_tier.layout import PartitionLayout
-from cold_tier.manifest.model import NO_TIMESTAMP, Segment
+from cold_tier.manifest.model import NO_TIMESTAMP, SegmentEntry
+from cold_tier.objects.bucket import Bucket
 from cold_tier.objects.open import StoreSettings, open_store
-from cold_tier.objects.retrying import RetryingStore
 from cold_tier.reports import Finding
+from hot_tier.clock import steady_s
 from spark.jobs.command import job_parser, print_json, print_table, run, show_bytes, show_time
 from spark.jobs.survey import Survey, load_partition, survey
 from spark.options import store_settings
 from spark.plan import with_store
 
 _AT_ONCE: Final = 4
-"""Segments that one task has under way: a store answers in milliseconds, which is long for small segments."""
+"""How many segments one task checks at a time. A store answers in milliseconds, which is long for small segments."""
 _TASKS_PER_CORE: Final = 4
 
-Work = tuple[PartitionLayout, Segment]
+Work = tuple[PartitionLayout, SegmentEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class PartitionAudit:
     start_offset: int
     end_offset: int
     offsets_without_row: int
-    """Control records, aborted transactions and compacted keys leave such offsets behind."""
+    """Control records, aborted transactions and compacted keys leave such offsets."""
     min_timestamp_ms: int
     max_timestamp_ms: int
     problems: int
@@ -79,14 +80,14 @@ class AuditReport:
 
 
 def audit(spark: SparkSession, bucket: str, topics: Sequence[str] = (), *, s3_endpoint: str = "") -> AuditReport:
-    """Everything in the bucket, or all lives of some topics."""
+    """Checks everything in the bucket, or only `topics`, with every topic id of each name."""
     settings = store_settings(bucket, s3_endpoint)
-    began = time.monotonic()
+    began = steady_s()
     seen = with_store(settings, lambda store: survey(store, topics))
     work = [(each.layout, segment) for each in seen.partitions for segment in each.segments]
     context = spark.sparkContext
     tasks = max(1, min(len(work), context.defaultParallelism * _TASKS_PER_CORE))
-    # Dealt out in turn: neighbours are of one topic and of one size.
+    # Segments are dealt out in turn, because neighbours are of one topic and of similar size.
     dealt = [work[number::tasks] for number in range(tasks)]
     shares = context.parallelize(dealt, tasks)
     checked = shares.flatMap(lambda share: _check(settings, share)).collect()
@@ -95,17 +96,17 @@ def audit(spark: SparkSession, bucket: str, topics: Sequence[str] = (), *, s3_en
     checked = [each for each in checked if (each.layout, each.segment) not in gone]
     findings = seen.findings + [finding for each in checked for finding in each.findings]
     partitions = _by_partition(seen, checked, findings)
-    return AuditReport(bucket, partitions, findings, checked, time.monotonic() - began)
+    return AuditReport(bucket, partitions, findings, checked, steady_s() - began)
 
 
 def _check(settings: StoreSettings, share: Sequence[Work]) -> list[CheckedSegment]:
-    """On an executor."""
+    """Runs on an executor."""
 
     async def work() -> list[CheckedSegment]:
         store = open_store(settings)
         free = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(layout: PartitionLayout, segment: Segment) -> CheckedSegment:
+        async def one(layout: PartitionLayout, segment: SegmentEntry) -> CheckedSegment:
             async with free:
                 return await check_segment(store, layout, segment)
 
@@ -117,8 +118,8 @@ def _check(settings: StoreSettings, share: Sequence[Work]) -> list[CheckedSegmen
     return asyncio.run(work())
 
 
-async def _expired(store: RetryingStore, checked: Iterable[CheckedSegment]) -> set[Work]:
-    """Of what was not there, the segments that the manifest as it is now no longer names."""
+async def _expired(store: Bucket, checked: Iterable[CheckedSegment]) -> set[Work]:
+    """Returns those of the missing segments that the manifest, read again, no longer names."""
     missing = [each for each in checked if any(finding.kind == "missing" for finding in each.findings)]
     gone: set[Work] = set()
     for layout in {each.layout for each in missing}:
@@ -160,7 +161,7 @@ def _by_partition(seen: Survey, checked: Sequence[CheckedSegment], findings: Seq
 def parser() -> argparse.ArgumentParser:
     made = job_parser("audit", "Checks every object of a bucket; ends with 1 if anything but orphans is found.")
     made.add_argument("topics", nargs="*", metavar="TOPIC", help="all if none is named")
-    made.add_argument("--plot", metavar="FILE", help="a PNG of what was checked and what is wrong")
+    made.add_argument("--plot", metavar="FILE", help="write a plot of what was checked and what is wrong to this PNG")
     return made
 
 

@@ -1,7 +1,7 @@
-"""Avro values by fastavro: a schema as Spark's types, and bytes as what Spark takes for them.
+"""Decodes Avro values with fastavro: a schema to Spark's types, and bytes to what Spark accepts for them.
 
-Values are single binary-encoded data without a file header. Unions are `null` with one other type; `spark-avro` is not
-published for this Spark.
+A value is one binary-encoded datum without a file header. A union may have only `null` and one other type. `spark-avro`
+is not published for this Spark.
 """
 
 import io
@@ -61,7 +61,7 @@ class AvroDecoder:
         stream = io.BytesIO(value)
         try:
             found = fastavro.schemaless_reader(stream, _parsed(self._schema), None)
-        except Exception as error:  # fastavro raises whatever its parts raise: EOFError, IndexError, struct.error, …
+        except Exception as error:  # fastavro lets errors of its parts through: EOFError, IndexError, struct.error, …
             raise ValueError(f"not Avro of this schema: {type(error).__name__} {error}") from error
         if stream.tell() < len(value):
             raise ValueError(f"not Avro of this schema: {len(value) - stream.tell()} bytes are left over")
@@ -88,12 +88,12 @@ def _parsed(schema: bytes) -> Any:
 
 
 def spark_type(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> DataType:
-    """`named`: records, enums and fixed that were met so far; `within`: the records around this place."""
+    """`named` holds the records, enums and fixed met so far; `within` holds the records around this place."""
     if isinstance(schema, list):
         others = [each for each in schema if each != "null"]
         if len(others) != 1:
             raise SettingsError(
-                f"the union {schema} has no type in Spark", hint="only null and one other can be united"
+                f"the union {schema} has no type in Spark", hint="a union may have only null and one other type"
             )
         return spark_type(others[0], named, within)
     if isinstance(schema, str):

@@ -1,7 +1,7 @@
-"""What every job shares as a command: its flags, its session, and how each way of ending becomes an exit code.
+"""What every job shares as a command: its flags, its session, and its exit codes.
 
-The codes are those of the `tierlog` command: 0 done, 1 failed, 2 wrong usage, 3 no such thing, 4 refused by what is
-there, 5 try again, 130 interrupted. Results go to standard output, everything else to standard error.
+The codes are those of the `tierlog` command: 0 done, 1 failed, 2 wrong usage, 3 no such thing, 4 refused because of
+what exists already, 5 try again, 130 interrupted. Results go to standard output, everything else to standard error.
 """
 
 import argparse
@@ -25,19 +25,20 @@ from hot_tier.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from spark.options import parse_time
+from spark.options import KEYS_FILE_VARIABLE, parse_time
+from spark.plan import Plan
 from spark.session import own_session, session_endpoint
 
 OURS = ("hot_tier.", "cold_tier.", "spark.", "tierlog.")
-"""How the names of our errors begin, in a checkout and in the wheel."""
+"""The names of our errors begin with these, in a checkout and in the wheel."""
 
 
 class JobFailed(TierlogError):
-    """Spark gave up on the job."""
+    """Spark stopped the job after a failure."""
 
 
 class JobRefused(TierlogError):
-    """What is there contradicts what the job is asked to do."""
+    """The job was asked for something that contradicts what exists already."""
 
 
 def job_parser(name: str, what: str) -> argparse.ArgumentParser:
@@ -49,23 +50,40 @@ def job_parser(name: str, what: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--bucket", required=True, metavar="URL", help="file:///path or s3://bucket/prefix")
-    parser.add_argument("--s3-endpoint", default="", metavar="URL", help="of an S3-compatible store")
+    parser.add_argument("--s3-endpoint", default="", metavar="URL", help="address of an S3-compatible store")
+    parser.add_argument(
+        "--keys-file", default="", metavar="FILE", help="the keys of encrypted topics, at this path on every worker"
+    )
     parser.add_argument("--json", action="store_true", help="write JSON for programs to standard output")
     return parser
 
 
+def add_decrypt(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--decrypt", action="store_true", help="write records of an encrypted topic without encryption")
+
+
+def check_decrypt(plan: Plan, allowed: bool) -> None:
+    """Raises JobRefused if rows that are encrypted in the archive would be written plain, and nobody has said so."""
+    if plan.encrypted and not allowed:
+        raise JobRefused(
+            "these records are encrypted in the archive, and what this job writes is not",
+            where=plan.ranges[0].topic,
+            hint="if that is what you want: --decrypt",
+        )
+
+
 def add_range(parser: argparse.ArgumentParser) -> None:
-    """Which records of a topic; the names are those of `spark.options`."""
+    """Adds the flags that select records of a topic. The names are those of `spark.options`."""
     parser.add_argument("--starting-offsets", metavar="JSON", help='earliest, or such as {"orders":{"0":23}}')
     parser.add_argument("--ending-offsets", metavar="JSON", help="latest, or as above; exclusive")
     parser.add_argument(
         "--from", dest="from_", type=_time, metavar="TIME", help="2026-03-01T08:00:00Z, or ms since 1970"
     )
-    parser.add_argument("--until", type=_time, metavar="TIME", help="exclusive")
+    parser.add_argument("--until", type=_time, metavar="TIME", help="the end of the range, exclusive")
 
 
 def range_options(given: argparse.Namespace) -> dict[str, Any]:
-    """What `add_range` was told, as options of `tierlog_read`."""
+    """Returns the values of the flags of `add_range` as options of `tierlog_read`."""
     named = {
         "startingOffsets": given.starting_offsets,
         "endingOffsets": given.ending_offsets,
@@ -79,7 +97,9 @@ def _time(text: str) -> int:
     try:
         return parse_time(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 2026-03-01T08:00:00Z or milliseconds") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time: write 2026-03-01T08:00:00Z or milliseconds"
+        ) from None
 
 
 def run(
@@ -90,8 +110,10 @@ def run(
     through_hadoop: bool = True,
     config: Mapping[str, str] | None = None,
 ) -> int:
-    """Parses, runs `work` on a session, and says what went wrong; `through_hadoop`: rows are read by Spark itself."""
+    """Parses the arguments, runs `work` on a session, and reports errors. `through_hadoop`: Spark itself reads rows."""
     given = parser.parse_args(arguments)
+    if given.keys_file:
+        os.environ[KEYS_FILE_VARIABLE] = os.path.abspath(given.keys_file)
     running = SparkSession.getActiveSession()
     given.session_ends = running is None
     try:
@@ -110,7 +132,7 @@ def run(
 def _started(given: argparse.Namespace, through_hadoop: bool, config: Mapping[str, str]) -> Iterator[SparkSession]:
     in_s3 = any(str(value).startswith(("s3:", "s3a:")) for value in vars(given).values())
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        # On one machine Spark's 200 tasks for every shuffle are most of a small job's time.
+        # On one machine, Spark's 200 tasks per shuffle would be most of a small job's time.
         config = {"spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)), **config}
     with own_session(
         f"tierlog {given.bucket}",
@@ -129,10 +151,12 @@ def _started(given: argparse.Namespace, through_hadoop: bool, config: Mapping[st
 def _translated(error: PySparkException) -> TierlogError:
     text = str(error).strip()
     if error.getCondition() == "CAST_INVALID_INPUT":
-        return SettingsError(text.splitlines()[0], hint="write try_cast(… as …): it gives null for what is none")
+        return SettingsError(
+            text.splitlines()[0], hint="write try_cast(… as …): it gives null for values that do not fit"
+        )
     if isinstance(error, AnalysisException | ParseException):
         return SettingsError(text.splitlines()[0], hint="check the expression and the names of columns in it")
-    # What a task raised is the last of the lines that name our errors.
+    # Of the lines that name our errors, the last is the error that the task raised.
     ours = [line.strip() for line in text.splitlines() if line.strip().startswith(OURS)]
     return JobFailed(ours[-1].partition(": ")[2] if ours else text[:2000])
 
@@ -163,7 +187,7 @@ def exit_code(error: TierlogError) -> int:
 
 @contextmanager
 def configured(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """The session's setting for as long as this lasts."""
+    """Changes a setting of the session for the `with` block."""
     before = spark.conf.get(name)
     spark.conf.set(name, value)
     try:
@@ -178,7 +202,7 @@ def print_json(document: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns whose name ends in `>` are aligned to the right; numbers get separators."""
+    """Aligns columns whose name ends in `>` to the right. Numbers get separators."""
     cells = [[f"{cell:,}" if type(cell) is int else str(cell) for cell in row] for row in rows]
     table = [[column.removesuffix(">") for column in columns], *cells]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -199,7 +223,7 @@ def show_bytes(count: float) -> str:
 
 
 def show_time(milliseconds: int) -> str:
-    """As milliseconds where the year has more than four digits, which a record's timestamp may."""
+    """Returns milliseconds if the year has more than four digits, which a record's timestamp allows."""
     if milliseconds < 0:
         return "-"
     try:

@@ -1,19 +1,19 @@
-"""Small archived files into large ones; where a topic is compacted by key, the latest record of each key alone.
+"""Merges small archived files into large ones. If a topic is compacted by key, it keeps only the latest record of each
+key.
 
     tierlog spark compact --bucket s3://bucket/prefix --gateway http://broker:8080 orders
 
-Spark shares out the work, a new segment per task (`cold_tier.rewrite`): no record passes through Python or the JVM.
-Offsets, their order, leader epochs and producers' state stay; readers see the old files or the new ones, never both.
-The leader publishes: it is handed a proposal per partition, all or nothing. With `--offline`, when no broker runs on
-the bucket, the job does that itself.
+Spark distributes the work, one new segment per task (`cold_tier.rewrite`): no record passes through Python or the JVM.
+Offsets, their order, leader epochs and producer state stay the same. Readers see the old files or the new ones, never
+both. The leader publishes: it gets one proposal per partition and publishes all of it or nothing. With `--offline`,
+when no broker runs on the bucket, the job publishes itself.
 
-While it runs, a pin holds the topic's retention.
+While the job runs, a pin suspends the topic's retention.
 """
 
 import argparse
 import asyncio
 import sys
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -24,17 +24,19 @@ from pyspark.sql import SparkSession
 from cold_tier import pins
 from cold_tier.format.open import open_segment
 from cold_tier.inventory import find_topics, newest_lives
+from cold_tier.keys.master import name_of
 from cold_tier.layout import PartitionLayout
-from cold_tier.manifest.model import Segment
+from cold_tier.manifest.model import SegmentEntry
 from cold_tier.manifest.replacement import Proposal, Replacement
+from cold_tier.objects.bucket import Bucket
 from cold_tier.objects.open import StoreSettings
-from cold_tier.objects.retrying import RetryingStore
 from cold_tier.proposals import Answer
 from cold_tier.rewrite import Rewrite, cleaned_ms, rewrite
+from hot_tier.clock import steady_s, wall_ms
 from hot_tier.errors import SettingsError, TierlogError, UnknownTopic
 from hot_tier.log.config import TopicConfig, parse_topic_config
 from hot_tier.record.column_decoder import Int64s
-from spark.gateway import hot_topic
+from spark.gateway import Gateway, hot_topic, open_gateway
 from spark.jobs.command import job_parser, print_json, print_table, run, show_bytes
 from spark.jobs.compact_publish import propose, publish_offline
 from spark.jobs.compaction_plan import Candidate, PartitionWork, cleaned_time, compactable, groups, markers_may_go
@@ -46,15 +48,15 @@ from spark.plan import with_store
 TARGET_BYTES: Final = 256 << 20
 _AT_ONCE: Final = 16
 _HOLD_MS: Final = 6 * 3_600_000
-"""A job that is killed leaves its pin for as long."""
+"""A job that is killed leaves its pin for this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What became of a group: a segment, or why not."""
+    """The result for one group: a segment, or why there is none."""
 
     number: int
-    segment: Segment | None
+    segment: SegmentEntry | None
     failure: str
     seconds: float
 
@@ -67,7 +69,7 @@ class PartitionCompaction:
     """published, refused, waiting, failed, or nothing (to do)."""
     reason: str = ""
     segments_before: int = 0
-    """Of those that were rewritten, as all that follows."""
+    """This and all fields below count only segments that were rewritten."""
     segments_after: int = 0
     rows_before: int = 0
     rows_after: int = 0
@@ -79,9 +81,9 @@ class PartitionCompaction:
 class CompactReport:
     partitions: list[PartitionCompaction]
     log_bytes: int
-    """Of the records that were rewritten, as they were in the log."""
+    """The size in the log of the records that were rewritten."""
     task_seconds: float
-    """Of all tasks together: one after another on one core they would take as long."""
+    """The sum over all tasks: the time that they would take one after another on one core."""
     seconds: float
 
     @property
@@ -106,6 +108,8 @@ class CompactReport:
 class _Topic:
     config: TopicConfig
     partitions: tuple[PartitionWork, ...]
+    master_key: str
+    """The master key that encrypts what is written, or an empty text."""
 
     @property
     def name(self) -> str:
@@ -131,28 +135,31 @@ def compact(
     s3_endpoint: str = "",
     now_ms: int | None = None,
 ) -> CompactReport:
-    """These topics, or all; a topic that was deleted and made again in its last life."""
+    """Compacts `topics`, or all. For a name that was deleted and made again, only the topic that was made last."""
     if gateway and offline:
-        raise SettingsError("--gateway and --offline exclude each other", hint="a gateway is a broker that runs")
+        raise SettingsError(
+            "--gateway and --offline exclude each other", hint="--offline is for a bucket on which no broker runs"
+        )
+    through = open_gateway(gateway) if gateway else None
     settings = store_settings(bucket, s3_endpoint)
-    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    began = time.monotonic()
+    now_ms = wall_ms() if now_ms is None else now_ms
+    began = steady_s()
     report = CompactReport([], 0, 0.0, 0.0)
     for topic in with_store(settings, lambda store: _find(store, topics)):
-        if gateway:
-            hot_topic(gateway, topic.name)  # Before hours of work, not after.
+        if through is not None:
+            hot_topic(through, topic.name)  # Fails here if the gateway cannot be reached, and not after hours of work.
         job = _Job(spark, bucket, settings, topic, target_bytes, zstd_level, now_ms)
-        found = job.run(gateway, offline)
+        found = job.run(through, offline)
         report = CompactReport(
             report.partitions + found.partitions,
             report.log_bytes + found.log_bytes,
             report.task_seconds + found.task_seconds,
-            time.monotonic() - began,
+            steady_s() - began,
         )
     return report
 
 
-async def _find(store: RetryingStore, names: Sequence[str]) -> list[_Topic]:
+async def _find(store: Bucket, names: Sequence[str]) -> list[_Topic]:
     lives = [life for life in await find_topics(store) if life.layouts and (not names or life.name in names)]
     for name in names:
         if name not in {life.name for life in lives}:
@@ -167,8 +174,16 @@ async def _find(store: RetryingStore, names: Sequence[str]) -> list[_Topic]:
             if each is not None and each.segments
         ]
         if partitions:
-            found.append(_Topic(parse_topic_config(description.config, TopicConfig()), tuple(partitions)))
+            config = parse_topic_config(description.config, TopicConfig())
+            found.append(_Topic(config, tuple(partitions), await _master_key(store, config, partitions)))
     return found
+
+
+async def _master_key(store: Bucket, config: TopicConfig, partitions: Sequence[PartitionWork]) -> str:
+    """Returns the newest version of the topic's key. What was encrypted stays so, whatever its description says."""
+    used = [each.master_key for work in partitions for each in work.segments if each.master_key]
+    name = config.archive_encryption_key or (name_of(used[-1]) if used else "")
+    return await asyncio.to_thread(store.keys.newest, name) if name else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +198,11 @@ class _Job:
     zstd_level: int
     now_ms: int
 
-    def run(self, gateway: str, offline: bool) -> CompactReport:
+    def run(self, gateway: Gateway | None, offline: bool) -> CompactReport:
         layout = self.topic.partitions[0].layout
         pin = f"compact-{uuid.uuid4().hex[:8]}"
         where = (layout.topic, layout.topic_id, pin)
-        with_store(self.settings, lambda store: pins.place(store, *where, time.time_ns() // 1_000_000, _HOLD_MS))
+        with_store(self.settings, lambda store: pins.place(store, *where, wall_ms(), _HOLD_MS))
         try:
             chosen, made = self._by_key() if self.topic.by_key else self._merge()
             partitions = [self._hand_over(each, chosen, made, gateway, offline) for each in self.topic.partitions]
@@ -243,16 +258,17 @@ class _Job:
             latest.close()
 
     def _rewrite(self, work: PartitionWork, group: Sequence[Candidate], cleaned: int | None = None) -> Rewrite:
-        return Rewrite(work.layout, tuple(each.segment for each in group), self.zstd_level, cleaned)
+        segments = tuple(each.segment for each in group)
+        return Rewrite(work.layout, segments, self.zstd_level, cleaned, self.topic.master_key)
 
     def _hand_over(
-        self, work: PartitionWork, chosen: Sequence[Group], made: Sequence[Made], gateway: str, offline: bool
+        self, work: PartitionWork, chosen: Sequence[Group], made: Sequence[Made], gateway: Gateway | None, offline: bool
     ) -> PartitionCompaction:
         layout = work.layout
         mine = [(chosen[each.number][1], each) for each in made if chosen[each.number][0].layout == layout]
         failures = [each.failure for _, each in mine if each.failure]
         done = [([old.segment for old in group], each.segment) for group, each in mine if each.segment is not None]
-        # Of a compaction by key all or nothing: a marker must not go while a value before it stays.
+        # A compaction by key is all or nothing: a marker must not go while an older value of its key stays.
         if not done or (failures and self.topic.by_key):
             return PartitionCompaction(
                 layout.topic, layout.partition, "failed" if failures else "nothing", "; ".join(failures)
@@ -275,7 +291,7 @@ class _Job:
             sum(segment.rows_bytes for segment in new),
         )
 
-    def _publish(self, proposal: Proposal, gateway: str, offline: bool) -> Answer:
+    def _publish(self, proposal: Proposal, gateway: Gateway | None, offline: bool) -> Answer:
         if offline:
             by_key = self.topic.by_key
             return with_store(self.settings, lambda store: publish_offline(store, proposal, by_key=by_key))
@@ -283,21 +299,21 @@ class _Job:
 
 
 def _carry_out(settings: StoreSettings, number: int, job: Rewrite, keep: Int64s | None) -> Made:
-    """On an executor."""
-    began = time.monotonic()
+    """Runs on an executor."""
+    began = steady_s()
     try:
         segment = rewrite(settings, job, keep)
     except TierlogError as error:
-        return Made(number, None, str(error), time.monotonic() - began)
-    return Made(number, segment, "", time.monotonic() - began)
+        return Made(number, None, str(error), steady_s() - began)
+    return Made(number, segment, "", steady_s() - began)
 
 
-async def _cleaned_times(store: RetryingStore, work: Sequence[PartitionWork]) -> list[int | None]:
-    """Of all segments in order, when their delete markers were first kept."""
+async def _cleaned_times(store: Bucket, work: Sequence[PartitionWork]) -> list[int | None]:
+    """Returns, for all segments in order, when their delete markers were first kept."""
 
     room = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(layout: PartitionLayout, segment: Segment) -> int | None:
+    async def one(layout: PartitionLayout, segment: SegmentEntry) -> int | None:
         async with room:
             return cleaned_ms(await open_segment(store, layout, segment))
 
@@ -309,10 +325,14 @@ def parser() -> argparse.ArgumentParser:
         "compact", "Merges small archived files; keeps the latest of each key where a topic is compacted."
     )
     made.add_argument("topics", nargs="*", metavar="TOPIC", help="all if none is named")
-    made.add_argument("--gateway", default="", metavar="URL", help="a broker, which is asked to publish at once")
-    made.add_argument("--offline", action="store_true", help="no broker runs on this bucket: publish without one")
-    made.add_argument("--target-bytes", type=int, default=TARGET_BYTES, metavar="N", help="of a new Parquet file")
-    made.add_argument("--zstd-level", type=int, default=3, metavar="N", help="9: a tenth smaller, five times the CPU")
+    made.add_argument("--gateway", default="", metavar="URL", help="a broker that is asked to publish at once")
+    made.add_argument(
+        "--offline", action="store_true", help="publish without a broker; only if none runs on this bucket"
+    )
+    made.add_argument("--target-bytes", type=int, default=TARGET_BYTES, metavar="N", help="size of a new Parquet file")
+    made.add_argument(
+        "--zstd-level", type=int, default=3, metavar="N", help="9 gives files a tenth smaller, for five times the CPU"
+    )
     return made
 
 

@@ -1,20 +1,20 @@
-"""Which archived segments are written anew, and together: decisions only.
+"""Decides which archived segments are rewritten together. Decisions only.
 
-- Neighbours become one segment of about the target size. One that is half as large already is left alone.
-- A segment spans no more offsets than a record batch can, however few records are left in it.
-- A merge at least doubles the largest of its members, so that a record is rewritten no more often than its segment
-  doubles, however often the job runs.
-- Where a topic is compacted by key, segments that lose rows are rewritten in any case, and sizes are those after it.
-- Delete markers stay for `delete.retention.ms` after a compaction by key first kept them, so that a reader who saw the
-  old value sees the marker too. That time is the segment's (`cold_tier.rewrite.CLEANED_MS`); a new segment takes the
-  latest of those whose markers still wait.
+- Neighbours become one segment of about the target size. A segment of at least half that size is left alone.
+- A segment spans no more offsets than a record batch can, even if few records are left in it.
+- A merge at least doubles the largest of its members. So a record is rewritten only as often as its segment doubles,
+  even if the job runs more often.
+- If a topic is compacted by key, segments that lose rows are always rewritten, and sizes are those after the loss.
+- Delete markers stay for `delete.retention.ms` after a compaction by key first kept them, so that a reader that saw the
+  old value sees the marker too. Each segment has this time (`cold_tier.rewrite.CLEANED_MS`). A new segment takes the
+  latest time among those of its old segments whose markers must still stay.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cold_tier.layout import PartitionLayout
-from cold_tier.manifest.model import Segment
+from cold_tier.manifest.model import SegmentEntry
 from hot_tier.ids import Offset
 from hot_tier.log.config import MAX_INT, TopicConfig
 
@@ -23,15 +23,16 @@ from hot_tier.log.config import MAX_INT, TopicConfig
 class Candidate:
     """A segment that may be rewritten."""
 
-    segment: Segment
+    segment: SegmentEntry
     kept_rows: int
-    """How many rows of it stay."""
+    """The number of its rows that stay."""
     cleaned_ms: int | None = None
 
     @property
     def bytes_after(self) -> int:
         segment = self.segment
-        return segment.rows_bytes * self.kept_rows // segment.rows if segment.rows else 0
+        rows_bytes = segment.rows_bytes * self.kept_rows // segment.rows if segment.rows else 0
+        return rows_bytes + segment.aside_bytes
 
     @property
     def shrinks(self) -> bool:
@@ -42,11 +43,11 @@ class Candidate:
 class PartitionWork:
     layout: PartitionLayout
     log_start_offset: Offset
-    segments: tuple[Segment, ...]
+    segments: tuple[SegmentEntry, ...]
 
 
 def groups(candidates: Sequence[Candidate], target_bytes: int) -> list[list[Candidate]]:
-    """Runs of neighbours, each of which becomes one segment."""
+    """Returns runs of neighbours. Each run becomes one segment."""
     found: list[list[Candidate]] = []
     run: list[Candidate] = []
     total = 0
@@ -70,9 +71,9 @@ def _worth_it(run: Sequence[Candidate]) -> bool:
     return len(run) > 1 and 2 * max(sizes) <= sum(sizes)
 
 
-def compactable(config: TopicConfig, segments: Sequence[Segment], now_ms: int) -> tuple[Segment, ...]:
-    """Of the oldest on, those that `min.compaction.lag.ms` lets go."""
-    chosen: list[Segment] = []
+def compactable(config: TopicConfig, segments: Sequence[SegmentEntry], now_ms: int) -> tuple[SegmentEntry, ...]:
+    """Returns the segments, from the oldest on, that `min.compaction.lag.ms` allows to compact."""
+    chosen: list[SegmentEntry] = []
     for segment in segments:
         if now_ms - segment.newest_ms < config.min_compaction_lag_ms:
             break
@@ -85,7 +86,7 @@ def markers_may_go(config: TopicConfig, cleaned_ms: int | None, now_ms: int) -> 
 
 
 def cleaned_time(config: TopicConfig, group: Sequence[Candidate], now_ms: int) -> int:
-    """From when on the markers of a new segment wait."""
+    """Returns the time from which `delete.retention.ms` counts for the markers of a new segment."""
     waiting = [
         now_ms if each.cleaned_ms is None else each.cleaned_ms
         for each in group

@@ -1,13 +1,13 @@
-"""A topic with typed columns, as Parquet files or in an Iceberg table.
+"""Exports a topic with typed columns, as Parquet files or into an Iceberg table.
 
     tierlog spark export orders --bucket s3://bucket/prefix --value json --to s3a://lake/orders
 
 The table of records has `topic`, `partition`, `offset`, `timestamp`, `key`, `headers` and `value`, a struct of decoded
-fields. What cannot be decoded goes to a table beside it, with its bytes and the reason; both are counted, and together
-they are every row of the range, or nothing is published.
+fields. Records that cannot be decoded go to a second table, with their bytes and the reason. Both tables are counted.
+If together they do not have every row of the range, nothing is published.
 
-A range is given by offsets or by times. Exporting it again puts the same rows in the same place: for files as
-`spark.jobs.export_ranges` says, for tables as `spark.jobs.iceberg_target` does.
+A range is given by offsets or by times. A repeated export puts the same rows in the same place: for files see
+`spark.jobs.export_ranges`, for tables `spark.jobs.iceberg_target`.
 """
 
 import argparse
@@ -22,7 +22,17 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from hot_tier.errors import SettingsError
-from spark.jobs.command import JobFailed, add_range, configured, job_parser, print_json, range_options, run
+from spark.jobs.command import (
+    JobFailed,
+    add_decrypt,
+    add_range,
+    check_decrypt,
+    configured,
+    job_parser,
+    print_json,
+    range_options,
+    run,
+)
 from spark.jobs.export_ranges import TABLES, Chunk, Folder, replaced
 from spark.jobs.values import Values, decode, read_schema
 from spark.options import ReadOptions
@@ -40,26 +50,26 @@ class ExportReport:
     records: int
     undecodable: int
     ranges: dict[int, str]
-    """By partition, what was exported."""
+    """By partition, the range that was exported."""
 
 
 class Target(Protocol):
     url: str
     partition_by: tuple[str, ...]
-    """Columns that are folders."""
+    """The columns that become folders."""
 
     def check(self, topic: str, chunks: Mapping[int, Chunk]) -> None:
-        """Refuses what would contradict what is there, before any work is done."""
+        """Raises an error if the export contradicts what the target holds, before any work is done."""
         ...
 
     def stage(self, token: str, schemas: Mapping[str, StructType]) -> dict[str, str]:
-        """For each table of one run, the folder that its files are written to first."""
+        """Returns, for each table of one run, the folder to which its files are written first."""
         ...
 
     def publish(self, topic: str, chunks: Mapping[int, Chunk]) -> None: ...
 
     def clear(self) -> None:
-        """Takes away what was staged and is not published."""
+        """Deletes what was staged and is not published."""
         ...
 
 
@@ -71,12 +81,14 @@ def export(
     values: Values,
     *,
     s3_endpoint: str = "",
+    decrypt: bool = False,
     **options: Any,
 ) -> ExportReport:
-    """`options` are those of `tierlog_read` and say which rows."""
+    """`options` are those of `tierlog_read` and select the rows. `decrypt` allows to write an encrypted topic plain."""
     if s3_endpoint:
         options["s3Endpoint"] = s3_endpoint
     asked, plan = planned(spark, bucket, topic, **options)
+    check_decrypt(plan, decrypt)
     chunks = _chunks(asked, plan)
     target.check(topic, chunks)
     rows = tierlog_read(spark, bucket, topic, **{**options, **exactly(plan)})
@@ -88,7 +100,7 @@ def export(
             raise JobFailed(
                 f"{total} rows were read, but {counts[0]} records and {counts[1]} undecodable ones were written",
                 where=target.url,
-                hint="nothing was published; is a file of the archive being changed meanwhile?",
+                hint="nothing was published; check whether another program changes files of the archive",
             )
         target.publish(topic, chunks)
     finally:
@@ -97,7 +109,7 @@ def export(
 
 
 def _write(spark: SparkSession, decoded: DataFrame, target: Target) -> tuple[int, int]:
-    """How many rows the two tables then have, by what was written."""
+    """Returns the number of rows in each of the two tables, counted in the written files."""
     observed = Observation()
     watched = decoded.observe(observed, F.count("reason").alias("undecodable"))
     frames = {
@@ -106,7 +118,7 @@ def _write(spark: SparkSession, decoded: DataFrame, target: Target) -> tuple[int
     }
     folders = target.stage(uuid.uuid4().hex, {table: frame.schema for table, frame in frames.items()})
     counts = {"records": 0, "undecodable": 0}
-    # Spark's own default is INT96, which Iceberg refuses and others warn about.
+    # Spark's own default is INT96. Iceberg refuses it and other readers warn about it.
     with configured(spark, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
         for table, frame in frames.items():
             if table == "records" or observed.get["undecodable"]:
@@ -119,14 +131,14 @@ def _chunks(asked: ReadOptions, plan: Plan) -> dict[int, Chunk]:
     if asked.from_ms is None and asked.to_ms is None:
         return {each.partition: Chunk("offsets", each.start, each.end) for each in plan.ranges if each.start < each.end}
     if asked.from_ms is None or asked.to_ms is None:
-        raise SettingsError("a range of times has two ends", hint="give both --from and --until")
+        raise SettingsError("a range of times needs both ends", hint="give both --from and --until")
     if asked.starting.given or asked.ending.given:
         raise SettingsError("an export is by offsets or by times, not both", hint="leave one of them out")
     return {each.partition: Chunk("times", asked.from_ms, asked.to_ms) for each in plan.ranges}
 
 
 class ParquetFolder:
-    """A folder of Parquet files; `spark.jobs.export_ranges` says how it is laid out."""
+    """A folder of Parquet files, with the layout of `spark.jobs.export_ranges`."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:
         self._folder = Folder(spark, url)
@@ -169,17 +181,22 @@ class ParquetFolder:
 def parser() -> argparse.ArgumentParser:
     made = job_parser("export", "Writes a topic with typed columns; what cannot be decoded goes to a table beside it.")
     made.add_argument("topic", metavar="TOPIC")
-    made.add_argument("--value", choices=("json", "avro", "protobuf"), default="json", help="what values are [json]")
-    made.add_argument("--schema", metavar="SCHEMA", help="a file, or of JSON also DDL; JSON without it is inferred")
-    made.add_argument("--message", default="", metavar="NAME", help="of Protobuf: the message's full name")
     made.add_argument(
-        "--skip-bytes", type=int, default=0, metavar="N", help="before each value: 5 with a registry's id"
+        "--value", choices=("json", "avro", "protobuf"), default="json", help="format of the values [json]"
+    )
+    made.add_argument("--schema", metavar="SCHEMA", help="a file; for JSON also DDL, or nothing to infer it")
+    made.add_argument("--message", default="", metavar="NAME", help="full name of the Protobuf message")
+    made.add_argument(
+        "--skip-bytes", type=int, default=0, metavar="N", help="bytes to skip before each value: 5 with a registry's id"
     )
     place = made.add_mutually_exclusive_group(required=True)
     place.add_argument("--to", dest="target", metavar="URL", help="a folder for Parquet files")
     place.add_argument("--table", metavar="NAME", help="an Iceberg table, as namespace.name")
-    made.add_argument("--catalog", default="default", metavar="NAME", help="of pyiceberg's settings [default]")
+    made.add_argument(
+        "--catalog", default="default", metavar="NAME", help="a catalog of pyiceberg's settings [default]"
+    )
     add_range(made)
+    add_decrypt(made)
     return made
 
 
@@ -194,7 +211,14 @@ def _work(spark: SparkSession, given: argparse.Namespace) -> int:
         target = ParquetFolder(spark, given.target)
     values = Values(given.value, read_schema(given.schema), given.message, given.skip_bytes)
     report = export(
-        spark, given.bucket, given.topic, target, values, s3_endpoint=given.s3_endpoint, **range_options(given)
+        spark,
+        given.bucket,
+        given.topic,
+        target,
+        values,
+        s3_endpoint=given.s3_endpoint,
+        decrypt=given.decrypt,
+        **range_options(given),
     )
     if given.json:
         print_json(asdict(report))

@@ -1,13 +1,13 @@
-"""Exports in a folder of Parquet files: which ranges are there, and what a new one replaces.
+"""Exports in a folder of Parquet files: which ranges are there, and which of them a new one replaces.
 
     <target>/records/topic=orders/partition=3/offsets=0-120000/*.parquet
     <target>/undecodable/topic=orders/partition=3/offsets=0-120000/*.parquet
     <target>/records/topic=orders/partition=3/times=1767225600000-1767312000000/*.parquet
 
-A chunk is a range of one partition, by offsets or by times, both ends in its name. A range that is exported again takes
-the place of what it covers; one that would cover a chunk in part is refused, because its rows would be there twice.
-New rows are written aside and moved into place when they have been counted, so a run that is killed leaves
-nothing that a reader sees, or what the same run repeated puts right.
+A chunk is a range of one partition, by offsets or by times, with both ends in its name. A new export replaces the
+chunks that its range covers. It is refused if its range covers a chunk only in part, because some rows would then be
+there twice. New rows are written to another folder, counted, and then moved into place. A run that is killed leaves
+nothing that a reader sees, or leaves a state that the same run, repeated, puts right.
 """
 
 import re
@@ -25,7 +25,7 @@ TABLES = ("records", "undecodable")
 
 
 class ExportRefused(JobRefused):
-    """What the target holds already contradicts this export."""
+    """What the target already holds contradicts this export."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Chunk:
         return self.by == other.by and self.start <= other.start and other.end <= self.end
 
     def meets(self, other: "Chunk") -> bool:
-        """Whether a row may lie in both: of a range by offsets and one by times nobody knows."""
+        """Returns whether a row may lie in both. For a range by offsets and one by times this is unknown, so True."""
         return self.by != other.by or (self.start < other.end and other.start < self.end)
 
 
@@ -52,19 +52,19 @@ def parse_chunk(name: str) -> Chunk | None:
 
 
 def replaced(there: Sequence[Chunk], new: Chunk, where: str) -> list[Chunk]:
-    """Of the chunks that are there, those whose place the new one takes."""
+    """Returns the existing chunks that the new one replaces."""
     for chunk in there:
         if new.meets(chunk) and not new.covers(chunk):
             raise ExportRefused(
-                f"{new.name} would be there twice in part: {chunk.name} is exported already",
+                f"some rows of {new.name} would be there twice: {chunk.name} is already exported",
                 where=where,
-                hint="export the rest, or a range that covers it whole, or to another place",
+                hint="export only the rest, or a range that covers all of it, or export to another place",
             )
     return [chunk for chunk in there if new.covers(chunk)]
 
 
 class Folder:
-    """A folder in any of Hadoop's file systems, as this session is set up for them."""
+    """A folder in any of Hadoop's file systems, with this session's settings."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:
         self.url = url.rstrip("/")
@@ -76,10 +76,12 @@ class Folder:
             self._files = root.getFileSystem(spark._jsc.hadoopConfiguration())
         except Py4JJavaError as error:
             text = str(error.java_exception.getMessage())
-            raise SettingsError(f"cannot be used: {text}", where=url, hint="docs/SPARK.md says how for S3") from error
+            raise SettingsError(
+                f"cannot be used: {text}", where=url, hint="docs/SPARK.md says how to set up S3"
+            ) from error
 
     def names(self, below: str) -> list[str]:
-        """What lies directly in a folder; nothing where there is none."""
+        """Returns what lies directly in a folder, or nothing if the folder does not exist."""
         path = self._path(below)
         if not self._files.exists(path):
             return []

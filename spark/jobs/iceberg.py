@@ -1,19 +1,18 @@
-"""Archived topics as Iceberg tables, without a copy: the offloader's own files, registered in a catalog.
+"""Mirrors archived topics as Iceberg tables without a copy: registers the offloader's own files in a catalog.
 
     tierlog spark iceberg --bucket s3://bucket/prefix --catalog lake orders --every 60
 
-A table mirrors its topic's manifests: what they name is in the table, what they let go of, by retention or compaction,
-is not. One run makes at most one commit per table, with all that is new and all that is gone, however many segments
-that is. A commit also records which manifests it follows, in table properties, so that a run that is repeated, or two
-that meet, or a new leader, add nothing twice: who comes second finds its commit refused and begins again with what is
-there then.
+A table mirrors its topic's manifests: it has the files that they name, and loses those that retention or compaction
+removes from them. One run makes at most one commit per table, with all that is new and all that is gone. A commit also
+records in table properties which manifests it follows. So nothing is added twice, also when a run is repeated, when two
+runs meet, or after a change of leader: the commit of the second run is refused, and it begins again with the new state.
 
-Tables are partitioned by `partition`, which the files do not hold and Iceberg takes from its own metadata; never by
-day, since a segment can straddle midnight. Statistics come from the footers inside the indexes: no Parquet file is
-opened. Snapshots are expired once the objects that they may name are: the data files belong to the archive, and
-nothing here deletes one.
+Tables are partitioned by `partition`. The files do not hold this column; Iceberg takes it from its own metadata. Tables
+are never partitioned by day, because a segment may contain midnight. Statistics come from the footers inside the
+indexes: no Parquet file is opened. Snapshots expire when the archive may have deleted objects that they name. The data
+files belong to the archive, and nothing here deletes one.
 
-No Spark and no Java are needed.
+The job needs neither Spark nor Java.
 """
 
 import argparse
@@ -28,8 +27,9 @@ from typing import TYPE_CHECKING, Final
 from cold_tier.format.open import open_segment
 from cold_tier.inventory import find_topics, newest_lives
 from cold_tier.layout import PartitionLayout
-from cold_tier.manifest.model import Segment
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.manifest.model import SegmentEntry
+from cold_tier.objects.bucket import Bucket
+from hot_tier.clock import wall_ms
 from hot_tier.errors import SettingsError, TierlogError, UnknownTopic
 from spark.jobs.command import job_parser, print_json, print_table, report
 from spark.jobs.survey import SurveyedPartition, load_partition
@@ -47,7 +47,7 @@ MANIFESTS: Final = "tierlog.manifests"
 _ATTEMPTS: Final = 5
 _AT_ONCE: Final = 16
 _KEPT: Final = timedelta(minutes=10)
-"""As archive.delete_grace_ms: an older snapshot may name objects that are gone."""
+"""As long as archive.delete_grace_ms: an older snapshot may name objects that are gone."""
 
 
 class TableRefused(TierlogError):
@@ -71,7 +71,7 @@ class Mirrored:
     added: int
     removed: int
     files: int
-    """In the table now."""
+    """The number of files in the table now."""
     rows: int
     snapshot_id: int | None
 
@@ -79,17 +79,17 @@ class Mirrored:
 def mirror(
     catalog: "Catalog", bucket: str, topics: Sequence[str] = (), *, namespace: str = "tierlog", s3_endpoint: str = ""
 ) -> list[Mirrored]:
-    """Bring the tables of these topics, or of all, up to what the manifests say now."""
+    """Updates the tables of `topics`, or of all, to what the manifests say now."""
     settings = store_settings(bucket, s3_endpoint)
 
-    async def work(store: RetryingStore) -> list[Mirrored]:
+    async def work(store: Bucket) -> list[Mirrored]:
         lives = await _find(store, topics)
         return [await _mirror_topic(store, catalog, namespace, layouts) for layouts in lives]
 
     return with_store(settings, work)
 
 
-async def _find(store: RetryingStore, names: Sequence[str]) -> list[tuple[PartitionLayout, ...]]:
+async def _find(store: Bucket, names: Sequence[str]) -> list[tuple[PartitionLayout, ...]]:
     lives = [life for life in await find_topics(store) if life.layouts and (not names or life.name in names)]
     for name in names:
         if name not in {life.name for life in lives}:
@@ -99,11 +99,11 @@ async def _find(store: RetryingStore, names: Sequence[str]) -> list[tuple[Partit
 
 
 async def _mirror_topic(
-    store: RetryingStore, catalog: "Catalog", namespace: str, layouts: Sequence[PartitionLayout]
+    store: Bucket, catalog: "Catalog", namespace: str, layouts: Sequence[PartitionLayout]
 ) -> Mirrored:
     from pyiceberg.exceptions import CommitFailedException
 
-    # What needs pyiceberg alone, and pyiceberg needs to be there.
+    # This module needs pyiceberg, which may not be installed.
     from spark.jobs.iceberg_table import MirrorTable
 
     topic = layouts[0].topic
@@ -111,6 +111,12 @@ async def _mirror_topic(
         try:
             table = MirrorTable.open(catalog, (namespace, topic), str(layouts[0].topic_id))
             held = [each for layout in layouts if (each := await load_partition(store, layout)) is not None]
+            if any(segment.master_key for each in held for segment in each.segments):
+                raise TableRefused(
+                    "its files are encrypted, and readers of Iceberg tables cannot decrypt them",
+                    where=topic,
+                    hint="leave the topic out, or write a plain copy: tierlog spark export --decrypt --table",
+                )
             token = _token(table.token, held)
             if token == table.token:
                 return table.mirrored(topic, 0, 0)
@@ -124,34 +130,34 @@ async def _mirror_topic(
             new = await _described(store, {path: named[path] for path in named.keys() - known.keys()})
             gone = [file for path, file in known.items() if path not in named]
             table.commit(new, gone, token)
-            table.expire_before(datetime.now(UTC) - _KEPT)
+            table.expire_before(datetime.fromtimestamp(wall_ms() / 1000, UTC) - _KEPT)
             return table.mirrored(topic, len(new), len(gone))
         except CommitFailedException:
-            continue  # Another run came first. What it has done is read anew.
+            continue  # Another run was first. Read again what it has done.
     raise TableRefused(
-        f"{_ATTEMPTS} commits in a row met another writer's",
+        f"{_ATTEMPTS} commits in a row failed because of another writer",
         where=f"{namespace}.{topic}",
         hint="run it again; one run at a time is enough",
     )
 
 
 def _token(before: dict[str, list[int]], held: Sequence[SurveyedPartition]) -> dict[str, list[int]]:
-    """The versions to follow; TableRefused where the table has followed newer ones than the bucket has."""
+    """Returns the manifest versions to follow. Raises TableRefused if the table follows newer ones than there are."""
     token = {str(each.layout.partition): [*each.snapshot.version] for each in held}
     for partition, version in before.items():
         if token.get(partition, [-1, -1]) < version:
             raise TableRefused(
                 f"the table follows manifest {version} of partition {partition}, the bucket has {token.get(partition)}",
-                hint="is it another bucket, or an older copy? drop the table to begin again",
+                hint="check whether it is another bucket or an older copy; drop the table to begin again",
             )
     return token
 
 
-async def _described(store: RetryingStore, segments: dict[str, tuple[PartitionLayout, Segment]]) -> list[NewFile]:
-    """With the Parquet footers, which the indexes hold."""
+async def _described(store: Bucket, segments: dict[str, tuple[PartitionLayout, SegmentEntry]]) -> list[NewFile]:
+    """Returns the new files with their Parquet footers, which the indexes hold."""
     room = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(path: str, layout: PartitionLayout, segment: Segment) -> NewFile:
+    async def one(path: str, layout: PartitionLayout, segment: SegmentEntry) -> NewFile:
         async with room:
             opened = await open_segment(store, layout, segment)
         return NewFile(path, layout.partition, segment.rows_bytes, opened.metadata)
@@ -167,7 +173,7 @@ def open_catalog(name: str) -> "Catalog":
         raise SettingsError("pyiceberg is not installed", hint="pip install 'tierlog[spark]'") from None
     try:
         return load_catalog(name)
-    except Exception as error:  # Whatever the catalog's own client raises.
+    except Exception as error:  # A catalog's client may raise any error.
         raise SettingsError(
             f"the catalog cannot be opened: {error}",
             where=name,
@@ -178,9 +184,15 @@ def open_catalog(name: str) -> "Catalog":
 def parser() -> argparse.ArgumentParser:
     made = job_parser("iceberg", "Registers archived files in Iceberg tables, without a copy; needs no Java.")
     made.add_argument("topics", nargs="*", metavar="TOPIC", help="all if none is named")
-    made.add_argument("--catalog", default="default", metavar="NAME", help="of pyiceberg's settings [default]")
-    made.add_argument("--namespace", default="tierlog", metavar="NAME", help="a table per topic in it [tierlog]")
-    made.add_argument("--every", type=float, default=0.0, metavar="SECONDS", help="go on, with a pause between runs")
+    made.add_argument(
+        "--catalog", default="default", metavar="NAME", help="a catalog of pyiceberg's settings [default]"
+    )
+    made.add_argument(
+        "--namespace", default="tierlog", metavar="NAME", help="namespace that gets a table per topic [tierlog]"
+    )
+    made.add_argument(
+        "--every", type=float, default=0.0, metavar="SECONDS", help="repeat for ever, with this pause between runs"
+    )
     return made
 
 

@@ -1,7 +1,7 @@
-"""One Iceberg table that mirrors a topic: its shape, the files in it, and the one commit that changes them.
+"""One Iceberg table that mirrors a topic: its shape, its files, and the single commit that changes them.
 
-Field ids are those inside our Parquet files (`cold_tier.format.schema`), because Iceberg's readers find columns by
-them: the columns of the files come first, and `partition`, which is in no file, gets the next free id.
+Field ids are those inside our Parquet files (`cold_tier.format.schema`), because Iceberg's readers find columns by id.
+The columns of the files come first, and `partition`, which is in no file, gets the next free id.
 """
 
 import json
@@ -26,16 +26,16 @@ from cold_tier.format.schema import SCHEMA
 from spark.jobs.iceberg import MANIFESTS, TOPIC_ID, Mirrored, NewFile, TableRefused
 
 _PROPERTIES: Final = {
-    # The data files are the archive's: no maintenance of the table may delete them.
+    # The data files belong to the archive: no maintenance of the table may delete them.
     "gc.enabled": "false",
-    # By itself pyiceberg puts a commit on top of one that came between, and files would be there twice.
+    # By default pyiceberg repeats a refused commit on top of the other one, and files would be there twice.
     "commit.retry.num-retries": "0",
-    # Commits stay as quick as the first: few manifests, and no trail of old metadata.
+    # These keep commits as fast as the first: few manifests, and little old metadata.
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "10",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "10",
-    # Bounds where a query may prune: the files have none of values and headers.
+    # Keep bounds only for columns by which a query may prune. The files have none for values and headers.
     "write.metadata.metrics.default": "none",
     "write.metadata.metrics.column.offset": "full",
     "write.metadata.metrics.column.timestamp": "full",
@@ -50,9 +50,9 @@ class MirrorTable:
 
     @classmethod
     def open(cls, catalog: Catalog, name: tuple[str, str], topic_id: str) -> "MirrorTable":
-        """The table, made if it is not there; one whose making was cut off is completed."""
+        """Returns the table. Makes it if it does not exist, and completes it if an earlier run stopped halfway."""
         catalog.create_namespace_if_not_exists(name[0])
-        # Looked for first: catalogs write metadata for a table that they then refuse to make.
+        # Load it first, because catalogs write metadata for a table even if they then refuse to make it.
         try:
             table = catalog.load_table(name)
         except NoSuchTableError:
@@ -71,7 +71,7 @@ class MirrorTable:
 
     @property
     def token(self) -> dict[str, list[int]]:
-        """By partition, the manifest that the table follows; empty if it follows none of this topic."""
+        """Returns, by partition, the manifest that the table follows. Empty if it follows none of this topic."""
         properties = self._table.properties
         if properties.get(TOPIC_ID) != self._topic_id:
             return {}
@@ -79,7 +79,7 @@ class MirrorTable:
         return found
 
     def files(self, folder: str) -> dict[str, DataFile]:
-        """What is in the table, by path; TableRefused where a file is not of the archive, below `folder`."""
+        """Returns the table's files by path. Raises TableRefused for a file that is not in the archive's `folder`."""
         found = {}
         snapshot = self._table.current_snapshot()
         for manifest in snapshot.manifests(self._table.io) if snapshot is not None else ():
@@ -89,13 +89,13 @@ class MirrorTable:
                     raise TableRefused(
                         f"the table holds {path}, which is not of this archive",
                         where=".".join(self._table.name()),
-                        hint="a mirror has no other writers, compaction of the table included; drop it to begin again",
+                        hint="nothing else may write or compact a mirrored table; drop it to begin again",
                     )
                 found[path] = entry.data_file
         return found
 
     def commit(self, new: Sequence[NewFile], gone: Sequence[DataFile], token: dict[str, list[int]]) -> None:
-        """All of it at once; pyiceberg's CommitFailedException where the table has changed since it was read."""
+        """Commits all at once. Raises pyiceberg's CommitFailedException if the table has changed since it was read."""
         marks = {TOPIC_ID: self._topic_id, MANIFESTS: json.dumps(token, sort_keys=True)}
         with self._table.transaction() as transaction:
             transaction.set_properties(marks)
@@ -108,7 +108,7 @@ class MirrorTable:
                         change.append_data_file(self._data_file(made))
 
     def expire_before(self, moment: datetime) -> None:
-        """Forget earlier snapshots, and delete their lists and manifests: metadata, never data."""
+        """Expires earlier snapshots and deletes their lists and manifests: only metadata, never data."""
         before = self._metadata_files()
         self._table.maintenance.expire_snapshots().older_than(moment).commit()
         self._table.refresh()
@@ -160,7 +160,7 @@ def _check_ids(table: Table) -> None:
         wanted = int((field.metadata or {})[b"PARQUET:field_id"])
         if ids.get(field.name) != wanted:
             raise TableRefused(
-                f"its column {field.name} has the id {ids.get(field.name)}, in the files it is {wanted}",
+                f"its column {field.name} has the id {ids.get(field.name)}, but in the files it has {wanted}",
                 where=".".join(table.name()),
-                hint="this table was made by another; name another namespace, or drop it",
+                hint="another program made this table; name another namespace, or drop the table",
             )

@@ -1,11 +1,11 @@
 """Exports into an Iceberg table: Spark writes the files, pyiceberg commits them. Iceberg has no runtime for this Spark.
 
-One commit takes the rows of the range out of the table and puts the new files in. So a range that is exported again, by
-a run that was killed and repeated too, is there once, and no reader sees it half done. The table of undecodable
-records, `<name>_undecodable`, is committed first: a run that is killed between the two is put right by repeating it.
+One commit removes the rows of the range from the table and adds the new files. So a range that is exported again, also
+after a run that was killed, is there once, and no reader sees a part of it. The table of undecodable records,
+`<name>_undecodable`, is committed first. If a run is killed between the two commits, repeating it puts this right.
 
-Files lie in each table's own folder. Those of a run that failed before its commit are deleted; where nobody knows
-whether a commit took effect they stay, and are either the table's or left over for Iceberg's orphan removal.
+Files lie in each table's own folder. Files of a run that failed before its commit are deleted. If it is unknown whether
+a commit took effect, they stay: they belong to the table, or Iceberg's orphan removal deletes them.
 """
 
 import json
@@ -35,16 +35,16 @@ class IcebergTarget:
         self._staged: dict[str, Folder] = {}
 
     def check(self, topic: str, chunks: Mapping[int, Chunk]) -> None:
-        """A commit replaces whatever of the range is there, so nothing can contradict it."""
+        """A commit replaces all rows of the range, so nothing can contradict it."""
 
     def stage(self, token: str, schemas: Mapping[str, StructType]) -> dict[str, str]:
         namespace = self.url.rpartition(".")[0]
         if not namespace:
-            raise SettingsError(f"{self.url!r} names no namespace", hint="write --table namespace.name")
+            raise SettingsError(f"{self.url!r} has no namespace", hint="write --table namespace.name")
         self._catalog.create_namespace_if_not_exists(namespace)
         for table, schema in schemas.items():
             name, wanted = self._names[table], to_arrow_schema(schema, timezone="UTC")
-            # By itself pyiceberg puts a commit on top of one that came between: a range would be there twice.
+            # By default pyiceberg repeats a refused commit on top of the other one, and the range would be there twice.
             made = self._catalog.create_table_if_not_exists(name, wanted, properties={"commit.retry.num-retries": "0"})
             with made.update_schema() as update:
                 update.union_by_name(wanted)
@@ -68,7 +68,7 @@ class IcebergTarget:
         files = [f"{base}/{file}" for file in folder.names("") if file.endswith(".parquet")]
         ranges = {str(number): chunk.name for number, chunk in chunks.items()}
         about = {"tierlog.export.topic": topic, "tierlog.export.ranges": json.dumps(ranges)}
-        # From here on the files may be the table's.
+        # From here on the files may belong to the table.
         del self._staged[name]
         try:
             with table.transaction() as transaction:
@@ -79,12 +79,14 @@ class IcebergTarget:
         except CommitFailedException as error:
             self._staged[name] = folder
             raise TableRefused(
-                f"another writer came first: {error}", where=self._names[name], hint="run the same export again"
+                f"another writer has committed meanwhile: {error}",
+                where=self._names[name],
+                hint="run the same export again",
             ) from error
 
 
 def rows_of(topic: str, chunks: Mapping[int, Chunk]) -> str:
-    """The range as Iceberg's filter; partitions with the same range share a term."""
+    """Returns the range as a filter of Iceberg. Partitions with the same range share a term."""
     shared: dict[Chunk, list[str]] = {}
     for partition, chunk in sorted(chunks.items()):
         shared.setdefault(chunk, []).append(str(partition))

@@ -1,8 +1,8 @@
-"""Compaction by key, as Spark does it: of each key of a partition the latest record, over the whole archived history.
+"""Finds the latest record of each key of a partition with Spark, over the whole archived history: compaction by key.
 
-Keys are grouped by Spark from the columns `key` and `offset` alone, and `value` only where delete markers may go. What
-comes out is the offsets that stay, by segment: 8 bytes a record, which travel to the task that rewrites their segments.
-Records without a key do not stay, as in the log's own compaction.
+Spark groups keys from the columns `key` and `offset` alone; it reads `value` only if delete markers may go. The result
+is the offsets that stay, by segment: 8 bytes a record, sent to the task that rewrites their segments. Records without a
+key do not stay, as in the log's own compaction.
 """
 
 import pickle
@@ -24,7 +24,7 @@ _MADE: Final = "number int, made binary"
 
 
 class LatestKeys:
-    """Offsets that stay. `segments` are numbered through all partitions of the topic, in order."""
+    """The offsets that stay. Segments are numbered in order over all partitions of the topic."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class LatestKeys:
         expired_markers: Sequence[bool],
         **options: Any,
     ) -> None:
-        """`expired_markers`: of each segment, whether its delete markers may go."""
+        """`expired_markers` says for each segment whether its delete markers may go."""
         self._spark = spark
         topic = work[0].layout.topic
         read = tierlog_read(
@@ -46,7 +46,7 @@ class LatestKeys:
             **options,
         )
         wanted = read.where(F.col("partition").isin([int(each.layout.partition) for each in work]))
-        # One number of offset and marker: Spark aggregates numbers in place, and sorts for anything else.
+        # Offset and marker in one number: Spark aggregates numbers in place, but sorts for anything else.
         marker = F.col("value").isNull().cast("long") if any(expired_markers) else F.lit(0)
         latest = (
             wanted.where("key is not null")
@@ -58,11 +58,11 @@ class LatestKeys:
         self._offsets = self._offsets.persist(StorageLevel.MEMORY_AND_DISK)
 
     def counts(self) -> dict[int, int]:
-        """How many rows stay, by segment."""
+        """Returns the number of rows that stay, by segment."""
         return {row["segment"]: row["count"] for row in self._offsets.groupBy("segment").count().collect()}
 
     def map_groups(self, group_of: Mapping[int, int], work: Callable[[int, Int64s], Any]) -> list[Any]:
-        """What `work` makes of each group's number and its offsets, in order, each in a task of its own."""
+        """Calls `work` with each group's number and its sorted offsets, each in its own task. Returns the results."""
         numbers = sorted(set(group_of.values()))
         if not numbers:
             return []
@@ -85,10 +85,10 @@ class LatestKeys:
             made = work(number, offsets[offsets >= 0])
             return pa.table({"number": pa.array([number], pa.int32()), "made": pa.array([pickle.dumps(made)])})
 
-        # A group that keeps nothing has work to be done as well.
+        # A group that keeps no rows needs a task too.
         all_groups = self._spark.createDataFrame([(number, -1) for number in numbers], "number int, offset long")
         grouped = self._offsets.mapInArrow(to_groups, "number int, offset long").union(all_groups)
-        # A number of tasks that Spark takes as given: by their bytes it would put all groups into one.
+        # Spark keeps an explicit number of tasks. By size it would put all groups into one task.
         spread = grouped.repartition(len(numbers), "number").groupBy("number").applyInArrow(carry_out, _MADE)
         return [pickle.loads(row["made"]) for row in spread.collect()]
 
@@ -103,7 +103,7 @@ def _start(work: PartitionWork) -> int:
 def _numbering(
     work: Sequence[PartitionWork], expired_markers: Sequence[bool]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """From (partition, 2 × offset + marker) to (segment's number, offset), without markers that may go."""
+    """Converts (partition, 2 × offset + marker) to (segment number, offset), without the markers that may go."""
     first = 0
     places: dict[int, tuple[int, Int64s]] = {}
     for each in work:

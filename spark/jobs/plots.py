@@ -1,4 +1,4 @@
-"""The pictures of the reports, as PNG. Matplotlib comes with the `spark` extra and is loaded when one is drawn."""
+"""Draws the pictures of the reports as PNG. Matplotlib comes with the `spark` extra and is loaded on first use."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -17,11 +17,11 @@ _PLAIN: Final = "#31688e"
 _MOST_ROWS: Final = 60
 _MOST_LINES: Final = 12
 _YEAR_3000_MS: Final = 32_503_680_000_000
-"""Matplotlib's dates end with the year 9999, margins included, and one mistaken time would squeeze the rest."""
+"""Matplotlib's dates end with the year 9999, margins included, and one wrong time would squeeze all others."""
 
 
 def plot_audit(report: "AuditReport", path: str) -> None:
-    """A line per partition, a bar per segment along its offsets: checked, with offsets left out, or wrong."""
+    """Draws a line per partition and a bar per segment along its offsets: checked, with offsets left out, or wrong."""
     shown = report.partitions[:_MOST_ROWS]
     places = {(each.topic, each.topic_id, each.partition): number for number, each in enumerate(shown)}
     figure, axes = _figure(1, 1, height=1.5 + 0.35 * max(1, len(shown)))
@@ -49,7 +49,7 @@ def plot_audit(report: "AuditReport", path: str) -> None:
 
 
 def plot_stats(report: "StatsReport", path: str) -> None:
-    """Four pictures: rows per hour, rows per partition, the most frequent keys, and the wait for the archive."""
+    """Draws four pictures: rows per hour, rows per partition, the most frequent keys, and the wait for the archive."""
     figure, (hours, partitions, keys, waits) = _figure(2, 2, height=8)
     for topic in report.topics[:_MOST_LINES]:
         dated = [each for each in topic.hours if each.hour_ms < _YEAR_3000_MS]

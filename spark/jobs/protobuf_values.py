@@ -1,8 +1,8 @@
-"""Protobuf values by Google's library: a message as Spark's types, and bytes as what Spark takes for them.
+"""Decodes Protobuf values with Google's library: a message to Spark's types, and bytes to what Spark accepts for them.
 
-Fields with presence that are not set are null; others have their default. An enum is its value's name, or its number
-where the schema has no name for it. Protobuf skips fields that it does not know: only bytes that are no message at all
-are refused.
+A field with presence that is not set is null; other fields have their default. An enum is the name of its value, or its
+number if the schema has no name for it. Protobuf skips fields that it does not know, so only bytes that are not a
+message at all are refused.
 """
 
 from functools import cache
@@ -39,7 +39,7 @@ _BY_CPP_TYPE: Final[dict[int, DataType]] = {
 _STRING: Final = 9
 _MESSAGE: Final = 10
 _BYTES: Final = 12
-"""As `FieldDescriptor.type`, where strings and bytes differ."""
+"""A `FieldDescriptor.type`, in which strings and bytes differ."""
 
 
 class ProtobufDecoder:
@@ -64,7 +64,7 @@ def protobuf_decoder(descriptors: bytes, message: str) -> tuple[ProtobufDecoder,
     except ModuleNotFoundError:
         raise SettingsError("protobuf is not installed", hint="pip install 'tierlog[spark]'") from None
     if not message:
-        raise SettingsError("which message is it?", hint="give its full name with --message")
+        raise SettingsError("values in protobuf need the name of a message", hint="give its full name with --message")
     try:
         found = _message_class(descriptors, message)
     except (DecodeError, TypeError) as error:

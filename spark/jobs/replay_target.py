@@ -1,18 +1,17 @@
-"""A topic that a replay writes to, and how far it got there.
+"""The topic that a replay writes to, and the progress of the replay in it.
 
 Every record that is sent carries a header `tierlog.replay` with `<job>/<source partition>/<source offset>`. One writer
-sends a source partition, in order, to one partition of the target, so the last such header in there says how far it
-came, and a run that goes on sends what follows it.
+sends a source partition, in order, to one partition of the target. So the last such header there says how far it came,
+and the next run sends what follows.
 
-Where to look from is kept in the target's cluster too: before its first record a job commits, as the consumer group
-`tierlog.replay.<job>`, the end of each partition of the target, and how many there are.
+The target's cluster also keeps where to begin looking: before its first record a job commits, as the consumer group
+`tierlog.replay.<job>`, the end of each partition of the target, and the number of partitions.
 
-What is not promised: a writer that Spark believes dead and that is not. Who goes on after another follows the target's
-end until nothing of the other has come for a while, which outlasts requests in flight of a writer that is dead.
-Spark's speculation, which runs two writers at once, is refused.
+There is no protection against a writer that Spark believes dead but that still runs. A writer that follows another one
+reads the target's end until nothing of the other has come for a while. This outlasts requests in flight of a writer
+that is dead. Spark's speculation, which runs two writers at once, is refused.
 """
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,6 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
 )
 
+from hot_tier.clock import steady_s
 from hot_tier.errors import TierlogError, UnknownTopic
 
 HEADER: Final = "tierlog.replay"
@@ -35,7 +35,7 @@ _POLL_ROWS: Final = 1000
 
 
 class TargetUnavailable(TierlogError):
-    """The target's brokers do not answer, or did not take a record."""
+    """The target's brokers do not answer, or did not accept a record."""
 
     retriable = True
 
@@ -43,17 +43,17 @@ class TargetUnavailable(TierlogError):
 @dataclass(frozen=True, slots=True)
 class Progress:
     partitions: int
-    """Of the target, when the job began: they decide what goes where."""
+    """The number of partitions of the target when the job began. It decides the target partition of each record."""
     sent: Mapping[int, int] = field(default_factory=dict)
-    """By source partition: the last source offset that lies in the target."""
+    """By source partition: the last source offset that is in the target."""
     looked: Mapping[int, int] = field(default_factory=dict)
-    """By target partition: how far it was looked through."""
+    """By target partition: the offset up to which it was searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetTopic:
-    kafka: Mapping[str, str]
-    """librdkafka's settings; `bootstrap.servers` at least."""
+    kafka: Mapping[str, str] = field(repr=False)
+    """librdkafka's settings, with `bootstrap.servers` at least."""
     topic: str
     job: str
 
@@ -65,7 +65,7 @@ class TargetTopic:
         return f"{self.job}/{partition}/{offset}".encode()
 
     def parse(self, headers: Any) -> tuple[int, int] | None:
-        """The source partition and offset of a record that this job sent."""
+        """Returns the source partition and offset of a record that this job sent, or None for other records."""
         for name, value in headers or ():
             if name == HEADER and isinstance(value, bytes):
                 job, _, place = value.decode(errors="replace").partition("/")
@@ -75,7 +75,7 @@ class TargetTopic:
         return None
 
     def progress(self) -> Progress:
-        """How far the job is; where it has not begun, that is noted in the target's cluster."""
+        """Returns the progress of the job. If it has not begun, commits the present ends to the target's cluster."""
         consumer = self._consumer()
         try:
             count = self._partitions(consumer)
@@ -94,7 +94,7 @@ class TargetTopic:
             consumer.close()
 
     def retention_ms(self) -> int:
-        """How long it keeps records by their own times; below 0, for ever."""
+        """Returns how long the target keeps records by their own times. Below 0 means for ever."""
         topic = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
         admin = self._admin()
         try:
@@ -106,7 +106,7 @@ class TargetTopic:
         return int(config["retention.ms"]) if by_time else -1
 
     def keep(self) -> None:
-        """From now on it keeps records for ever."""
+        """Makes the target keep records for ever from now on."""
         entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
         topic = ConfigResource(ConfigResource.Type.TOPIC, self.topic, incremental_configs=[entry])
         admin = self._admin()
@@ -117,7 +117,7 @@ class TargetTopic:
             raise self._refused(error.args[0]) from error
 
     def look_again(self, known: Progress, source: int, *, after_another: bool) -> Progress:
-        """What has come of one source partition; for a task, which may follow one that failed."""
+        """Returns the progress of one source partition, for a task that may follow a failed one."""
         number = source % known.partitions
         consumer = self._consumer()
         try:
@@ -129,18 +129,18 @@ class TargetTopic:
             consumer.close()
 
     def _look(self, consumer: Consumer, known: Progress, source: int | None, quiet_s: float) -> Progress:
-        """Reads on to the end, and until nothing of `source`, or of the job, has come for `quiet_s`."""
+        """Reads to the end, and until nothing of `source` (None: of the job) has come for `quiet_s`."""
         sent, looked = dict(known.sent), dict(known.looked)
         consumer.assign([TopicPartition(self.topic, number, since) for number, since in looked.items()])
         at_end: set[int] = set()
-        quiet_since = time.monotonic()
+        quiet_since = steady_s()
         deadline = quiet_since + _SILENT_S
-        while len(at_end) < len(looked) or time.monotonic() - quiet_since < quiet_s:
-            if time.monotonic() > deadline:
-                raise TargetUnavailable("cannot be read: no answer", where=self.where, hint="run it again")
+        while len(at_end) < len(looked) or steady_s() - quiet_since < quiet_s:
+            if steady_s() > deadline:
+                raise TargetUnavailable("cannot be read: no answer", where=self.where, hint="run the job again")
             messages: list[Any] = consumer.consume(_POLL_ROWS, 0.1)
             for message in messages:
-                deadline = time.monotonic() + _SILENT_S
+                deadline = steady_s() + _SILENT_S
                 error = message.error()
                 if error is not None:
                     if error.code() != KafkaError._PARTITION_EOF:
@@ -151,7 +151,7 @@ class TargetTopic:
                 place = self.parse(message.headers())
                 if place is not None and source in (None, place[0]):
                     sent[place[0]] = max(sent.get(place[0], -1), place[1])
-                    quiet_since = time.monotonic()
+                    quiet_since = steady_s()
         return Progress(known.partitions, sent, looked)
 
     def _partitions(self, consumer: Consumer) -> int:
@@ -181,13 +181,13 @@ class TargetTopic:
                 f"there is no topic {self.topic!r} to replay into", where=self.where, hint="create it first"
             )
         return TargetUnavailable(
-            f"cannot be used: {error.str()}", where=self.where, hint="check --kafka, then run it again"
+            f"cannot be used: {error.str()}", where=self.where, hint="check --kafka, then run the job again"
         )
 
 
 class TopicWriter:
-    """Sends the rows of source partitions in order; runs on executors. Raises at the first that is refused: with
-    librdkafka's gapless guarantee nothing is sent behind it."""
+    """Sends the rows of source partitions in order, on an executor. Raises an error at the first record that is
+    refused: with librdkafka's gapless guarantee nothing after it is sent."""
 
     def __init__(self, target: TargetTopic, progress: Progress) -> None:
         self._target = target
@@ -195,7 +195,7 @@ class TopicWriter:
         self._failure: KafkaError | None = None
 
     def send(self, rows: Iterable[Any]) -> int:
-        """Rows are (partition, offset, timestamp_ms, key, value, headers); how many were sent."""
+        """Rows are (partition, offset, timestamp_ms, key, value, headers). Returns the number of rows sent."""
         producer = Producer(
             {
                 "log_level": 0,
@@ -219,9 +219,9 @@ class TopicWriter:
         if self._failure is not None:
             producer.purge()
             raise TargetUnavailable(
-                f"a record was not taken: {self._failure.str()}",
+                f"a record was not accepted: {self._failure.str()}",
                 where=self._target.where,
-                hint="run it again: it goes on where it stopped",
+                hint="run the job again: it continues where it stopped",
             )
         return sent
 

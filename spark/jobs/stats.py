@@ -1,9 +1,9 @@
-"""What archived topics are made of: volume per partition, hour and key, skew, and the wait for the archive.
+"""Statistics of archived topics: volume per partition, hour and key, skew, and the wait for the archive.
 
     tierlog spark stats --bucket s3://bucket/prefix
 
-Three passes over the rows, each with only the columns it needs: volume, keys, latency. A record's latency is the time
-from its timestamp to the moment that its segment was archived, which the manifest holds.
+The job reads the rows three times, each time with only the columns it needs: volume, keys, latency. A record's latency
+is the time from its timestamp to the moment when its segment was archived, which the manifest holds.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from cold_tier.inventory import find_topics
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.bucket import Bucket
 from hot_tier.errors import UnknownTopic
 from spark.jobs.command import (
     add_range,
@@ -42,10 +42,10 @@ class PartitionVolume:
     partition: int
     rows: int
     bytes: int
-    """Of keys and values."""
+    """The size of keys and values."""
     segments: int
     archived_bytes: int
-    """Of the Parquet files that hold them, whole."""
+    """The size of the whole Parquet files that hold them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class HourVolume:
 class KeyVolume:
     key: str
     encoding: str
-    """`utf-8`, or `base64` where the key is no text."""
+    """`utf-8`, or `base64` if the key is not text."""
     rows: int
     bytes: int
 
@@ -92,13 +92,13 @@ class TopicStats:
 
     @property
     def partition_skew(self) -> float:
-        """The fullest partition beside the average one; 1 where all are alike."""
+        """Returns the rows of the fullest partition divided by the average. 1 if all are equal."""
         most = max((each.rows for each in self.partitions), default=0)
         return most * len(self.partitions) / self.rows if self.rows else 1.0
 
     @property
     def top_key_share(self) -> float:
-        """Of all rows, those of the most frequent key."""
+        """Returns the share of the most frequent key in all rows."""
         return self.top_keys[0].rows / self.rows if self.top_keys and self.rows else 0.0
 
     def document(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def stats(
     s3_endpoint: str = "",
     **options: Any,
 ) -> StatsReport:
-    """Of these topics, or all; `options` are those of `tierlog_read` and say which rows."""
+    """Returns statistics of `topics`, or of all. `options` are those of `tierlog_read` and select the rows."""
     if s3_endpoint:
         options["s3Endpoint"] = s3_endpoint
     names = list(topics) or _all_topics(bucket, s3_endpoint)
@@ -140,7 +140,7 @@ def stats(
 
 
 def _all_topics(bucket: str, s3_endpoint: str) -> list[str]:
-    async def names(store: RetryingStore) -> list[str]:
+    async def names(store: Bucket) -> list[str]:
         return sorted({topic.name for topic in await find_topics(store) if topic.layouts})
 
     settings = store_settings(bucket, s3_endpoint)
@@ -209,8 +209,8 @@ def _shown(key: bytes) -> tuple[str, str]:
 
 
 def _add_latency(spark: SparkSession, found: dict[str, TopicStats], rows: DataFrame, plan: Plan) -> None:
-    """Each row meets its segment by a bucket of offsets as wide as an average segment, so that a row is compared with
-    one or two of them, however many there are."""
+    """Joins each row with its segment by slots of offsets as wide as an average segment. So a row is compared with only
+    one or two segments."""
     segments = [(each.topic, each.partition, segment) for each in plan.ranges for segment in each.segments]
     if not segments:
         return
@@ -241,7 +241,7 @@ def parser() -> argparse.ArgumentParser:
     made = job_parser("stats", "Volume per topic, partition, hour and key, skew, and latency of the archive.")
     made.add_argument("topics", nargs="*", metavar="TOPIC", help="all if none is named")
     made.add_argument("--top", type=int, default=10, metavar="N", help="how many of the most frequent keys [10]")
-    made.add_argument("--plot", metavar="FILE", help="a PNG of all this")
+    made.add_argument("--plot", metavar="FILE", help="write the plots to this PNG")
     add_range(made)
     return made
 

@@ -1,7 +1,7 @@
-"""What a bucket should hold and what it does hold: every manifest, and every object beside them.
+"""Lists what a bucket should hold and what it does hold: every manifest, and every other object.
 
-Objects are listed before manifests are read: what is archived in between is then named by its manifest, and an object
-that no manifest names was there before any of them. Nothing is opened here but manifests and topic descriptions.
+Objects are listed before manifests are read. So what is archived in between is named by its manifest, and an object
+that no manifest names was there before any manifest was read. Only manifests and topic descriptions are opened here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,9 @@ from cold_tier.errors import CorruptObject
 from cold_tier.inventory import ArchivedTopic, describe, find_topics
 from cold_tier.layout import ROOT, PartitionLayout, parse_stem, parse_topic_folder
 from cold_tier.manifest import invariants
-from cold_tier.manifest.model import Segment, Snapshot
+from cold_tier.manifest.model import SegmentEntry, Snapshot
 from cold_tier.manifest.reader import Manifest, PageCache, load_newest
-from cold_tier.objects.retrying import RetryingStore
+from cold_tier.objects.bucket import Bucket
 from cold_tier.objects.store import ObjectInfo
 from cold_tier.reports import Finding
 from hot_tier.errors import UnknownTopic
@@ -25,7 +25,7 @@ from hot_tier.ids import PartitionId
 class SurveyedPartition:
     layout: PartitionLayout
     snapshot: Snapshot
-    segments: tuple[Segment, ...]
+    segments: tuple[SegmentEntry, ...]
 
 
 @dataclass(slots=True)
@@ -34,8 +34,8 @@ class Survey:
     findings: list[Finding] = field(default_factory=list)
 
 
-async def survey(store: RetryingStore, wanted: Sequence[str]) -> Survey:
-    """All topics in all their lives, or only those that are `wanted`."""
+async def survey(store: Bucket, wanted: Sequence[str]) -> Survey:
+    """Surveys all topics, or only those in `wanted`, with every topic id of each name."""
     listed = await _list(store, wanted)
     topics = [topic for topic in await find_topics(store) if not wanted or topic.name in wanted]
     for name in wanted:
@@ -63,13 +63,13 @@ async def survey(store: RetryingStore, wanted: Sequence[str]) -> Survey:
     found.findings += [
         Finding("orphan", f"{store.url}{key}", f"{info.size} bytes that no manifest names")
         for key, info in listed.items()
-        # Without its manifest, everything would seem left over.
+        # Without its manifest, every object would look left over.
         if key not in named and not key.startswith(tuple(unreadable))
     ]
     return found
 
 
-async def load_partition(store: RetryingStore, layout: PartitionLayout) -> SurveyedPartition | None:
+async def load_partition(store: Bucket, layout: PartitionLayout) -> SurveyedPartition | None:
     snapshot = await load_newest(store, layout)
     if snapshot is None:
         return None
@@ -83,7 +83,7 @@ def named_keys(partition: SurveyedPartition) -> set[str]:
     keys = {gone.key for gone in snapshot.removed}
     keys |= {layout.page(page.base_offset, page.uuid) for page in snapshot.pages}
     for segment in partition.segments:
-        keys |= {layout.rows(segment.name), layout.index(segment.name)}
+        keys |= segment.objects(layout).keys()
     return keys
 
 
@@ -98,7 +98,7 @@ def manifest_faults(partition: SurveyedPartition, where: str) -> Iterator[Findin
             yield Finding("overlap", where, what)
 
 
-async def _description_faults(store: RetryingStore, topic: ArchivedTopic) -> list[Finding]:
+async def _description_faults(store: Bucket, topic: ArchivedTopic) -> list[Finding]:
     try:
         await describe(store, topic)
     except CorruptObject as error:
@@ -106,8 +106,9 @@ async def _description_faults(store: RetryingStore, topic: ArchivedTopic) -> lis
     return []
 
 
-async def _list(store: RetryingStore, wanted: Sequence[str]) -> dict[str, ObjectInfo]:
-    """Rows, indexes and pages. A name that `cold_tier.layout` does not make is somebody else's."""
+async def _list(store: Bucket, wanted: Sequence[str]) -> dict[str, ObjectInfo]:
+    """Returns objects of segments, and pages. Names that `cold_tier.layout` does not make belong to others and are
+    skipped."""
     found: dict[str, ObjectInfo] = {}
     topics = [name.removeprefix("topic=") for name in await store.folders("") if name.startswith("topic=")]
     for name in topics:
@@ -124,6 +125,6 @@ async def _list(store: RetryingStore, wanted: Sequence[str]) -> dict[str, Object
         number = parsed[2].partition("/")[0]
         if number.isdecimal():
             layout = PartitionLayout(parsed[0], parsed[1], PartitionId(int(number)))
-            if layout.parse_index(info.key) or layout.parse_page(info.key):
+            if layout.parse_segment(info.key) or layout.parse_page(info.key):
                 found[info.key] = info
     return found

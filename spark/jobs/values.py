@@ -1,8 +1,8 @@
-"""Record values as typed columns: JSON by Spark itself, Avro and Protobuf by their Python libraries.
+"""Decodes record values to typed columns: JSON with Spark itself, Avro and Protobuf with their Python libraries.
 
-`decode` adds two columns: `decoded`, and `reason`. Of the two exactly one is null, except for a record without value,
-where both are: a tombstone is a record, not a mistake. Nothing is guessed or cut: a value with anything left over
-behind it is not decoded.
+`decode` adds two columns, `decoded` and `reason`. Exactly one of them is null. For a record without value both are
+null: a tombstone is a record, not a mistake. Nothing is guessed or cut: a value with bytes left over after it is not
+decoded.
 """
 
 import json
@@ -21,27 +21,27 @@ from hot_tier.errors import SettingsError
 Kind = Literal["json", "avro", "protobuf"]
 
 Decoder = Callable[[bytes], Any]
-"""The value as dictionaries, lists and scalars; raises ValueError with the reason."""
+"""Returns the value as dictionaries, lists and scalars. Raises ValueError with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What values are.
+    """The format of values.
 
-    `schema`: of JSON a DDL string or Spark's JSON, or nothing, and it is inferred; of Avro its JSON; of Protobuf a
-    descriptor set, as `protoc --include_imports --descriptor_set_out` writes it.
+    `schema`: for JSON a DDL string or Spark's JSON, or empty, and then it is inferred; for Avro its JSON; for Protobuf
+    a descriptor set, as `protoc --include_imports --descriptor_set_out` writes it.
     """
 
     kind: Kind = "json"
     schema: bytes = b""
     message: str = ""
-    """Of Protobuf: the full name."""
+    """For Protobuf: the full name of the message."""
     skip_bytes: int = 0
-    """In front of each value, such as the 5 of a schema registry."""
+    """The number of bytes in front of each value, such as 5 with a schema registry."""
 
 
 def read_schema(text: str | None) -> bytes:
-    """The flag `--schema`: the name of a file, or the schema itself."""
+    """Reads the flag `--schema`: the name of a file, or the schema itself."""
     if text is None:
         return b""
     if os.path.isfile(text):
@@ -61,7 +61,7 @@ def decode(spark: SparkSession, rows: DataFrame, values: Values) -> DataFrame:
         Attempt(decoder),
         StructType([StructField("decoded", kind), StructField("reason", StringType())]),
         useArrow=False,
-    ).asNondeterministic()  # Otherwise it is called once for each column taken from what it returns.
+    ).asNondeterministic()  # Otherwise it is called once for each column that is taken from its result.
     return rows.withColumn("_both", call(raw)).select("*", "_both.decoded", "_both.reason").drop("_both")
 
 
@@ -78,7 +78,7 @@ def _decoder(values: Values) -> tuple[Decoder, DataType]:
 
 
 class Attempt:
-    """What the decoder gives, or why not; runs on executors."""
+    """Returns what the decoder gives, or the reason why it failed. Runs on executors."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
@@ -97,10 +97,10 @@ class Attempt:
 
 def _decode_json(spark: SparkSession, rows: DataFrame, values: Values) -> DataFrame:
     text = F.col("_raw").cast("string")
-    # Also null where a name occurs twice in an object: one of the two would be lost.
+    # Also null if a name occurs twice in an object, because one of the two values would be lost.
     is_json = F.try_parse_json(text).isNotNull()
     schema = _json_schema(values.schema) if values.schema else _inferred(spark, rows.where(is_json).select(text))
-    # Spark takes `{…} rest` for `{…}`. Inside of brackets, of both kinds, nothing can follow a value unnoticed.
+    # Spark reads `{…} rest` as `{…}`. Inside an array and inside an object, anything after the value is an error.
     alone = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
     wrapped = F.concat(F.lit('{"value":'), text, F.lit("}"))
     shape = StructType([StructField("value", schema), StructField("_corrupt", StringType())])

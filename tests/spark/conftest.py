@@ -1,5 +1,6 @@
 """One Spark session for all tests, and one topic in both tiers. Without Java all of this is skipped."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -36,7 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     with pytest.MonkeyPatch.context() as environment:
         # Workers are given the environment of the session's start; some of them read from a real S3 server.
-        for name, value in credentials().items():
+        for name, value in {**credentials(), "PYSPARK_PYTHON": sys.executable}.items():
             environment.setenv(name, value)
         started = session("tests", config=config)
     yield started

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from spark import gateway
-from spark.gateway import GatewayUnavailable, hot_batches
+from spark.gateway import Gateway, GatewayUnavailable, hot_batches
 
 
 @contextmanager
@@ -61,7 +61,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def offsets(url: str, end: int) -> list[int]:
-    return [offset for batch in hot_batches(url, "orders", 0, 0, end) for offset in batch.column(0).to_pylist()]
+    return [
+        offset for batch in hot_batches(Gateway(url), "orders", 0, 0, end) for offset in batch.column(0).to_pylist()
+    ]
 
 
 def test_a_new_leader_that_does_not_know_yet_how_much_is_committed() -> None:

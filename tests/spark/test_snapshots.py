@@ -79,6 +79,7 @@ async def test_as_of(tmp_path: Path) -> None:
         await node.settle()
         [archive] = node.offloader
         await archive.apply_retention(node.clock())
+        assert await archive.collect_removed(node.clock()) == 0, "its grace period begins"
         assert not set(plan(node).files) & set(before.files)
         assert plan(node, asOf=str(then)).files == before.files
         with pytest.raises(OffsetOutOfRange, match=r"no manifest is left of asOf=1000"):

@@ -15,7 +15,7 @@ from cold_tier.format.write import write_segment
 from cold_tier.inventory import find_topics
 from cold_tier.layout import PartitionLayout, SegmentName, Version
 from cold_tier.manifest.codec import write_snapshot
-from cold_tier.manifest.model import EpochStart, Segment, Snapshot
+from cold_tier.manifest.model import EpochStart, SegmentEntry, Snapshot
 from cold_tier.manifest.reader import load_newest
 from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.objects.open import StoreSettings, open_store
@@ -36,14 +36,16 @@ def newest(bucket: Path, topic: str, partition: int) -> Snapshot:
     return asyncio.run(load())
 
 
-def publish(bucket: Path, snapshot: Snapshot, tail: Sequence[Segment]) -> None:
+def publish(bucket: Path, snapshot: Snapshot, tail: Sequence[SegmentEntry]) -> None:
     """A next manifest with this tail, unchecked."""
     version = Version(snapshot.version.leader_epoch, snapshot.version.sequence + 1)
     changed = replace(snapshot, version=version, tail=tuple(tail))
     (bucket / snapshot.layout.manifest(version)).write_bytes(write_snapshot(changed))
 
 
-def rewrite(bucket: Path, snapshot: Snapshot, segment: Segment, change: Callable[[pa.Table], pa.Table]) -> Segment:
+def rewrite(
+    bucket: Path, snapshot: Snapshot, segment: SegmentEntry, change: Callable[[pa.Table], pa.Table]
+) -> SegmentEntry:
     """The segment with other rows, and everything that counts them or sums them up made to agree."""
     rows, index = bucket / snapshot.layout.rows(segment.name), bucket / snapshot.layout.index(segment.name)
     before = read_index(index.read_bytes(), str(index))
@@ -90,7 +92,7 @@ def archive_of(folder: Path, topic: str, partitions: Sequence[Sequence[NewRecord
     return f"file://{folder}"
 
 
-def _archived(folder: Path, layout: PartitionLayout, base: int, records: Sequence[NewRecord]) -> Segment:
+def _archived(folder: Path, layout: PartitionLayout, base: int, records: Sequence[NewRecord]) -> SegmentEntry:
     name = SegmentName(base, 0, uuid4().hex)
     rows, index = folder / layout.rows(name), folder / layout.index(name)
     for path in (rows, index):
@@ -103,7 +105,7 @@ def _archived(folder: Path, layout: PartitionLayout, base: int, records: Sequenc
     )
     data = write_index(written.index)
     index.write_bytes(data)
-    return Segment(
+    return SegmentEntry(
         name,
         end,
         written.rows,

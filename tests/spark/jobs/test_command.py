@@ -62,6 +62,7 @@ def test_errors_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.java
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_spark_submit(tmp_path: Path) -> None:
     bucket = archive_of(tmp_path / "bucket", "orders", [[NewRecord(START_MS, b"k", b"v", ())] * 10])

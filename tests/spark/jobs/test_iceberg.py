@@ -155,6 +155,24 @@ async def test_what_expired_or_was_rewritten_leaves_the_table(catalog: Catalog, 
         assert rows_of(catalog.load_table(NAME).scan().to_arrow()) == rows_of(in_bucket(tmp_path, node))
 
 
+async def test_a_table_has_no_aborted_record(catalog: Catalog, tmp_path: Path) -> None:
+    async with archived(tmp_path) as node:
+        for number in range(8):
+            await node.transaction([4, 9], commit=bool(number % 2), epoch=number)
+        await grow(node, 30)
+        aborted = node.partition.aborted_transactions(0, node.partition.log_end_offset)
+        assert len(aborted) == 4
+        await run(catalog, tmp_path)
+        found = rows_of(catalog.load_table(NAME).scan().to_arrow())
+        assert found == rows_of(in_bucket(tmp_path, node))
+        offsets = {row["offset"] for row in found}
+        assert not offsets & {offset for each in aborted for offset in range(each.first_offset, each.last_offset + 1)}
+        end = node.catalog.get(node.layout).snapshot.end_offset
+        # Two records of the fixture are not in `sent`.
+        committed = [r.offset for r in node.sent if not any(a[1] <= r.offset <= a[2] for a in aborted)]
+        assert len(offsets) == len([offset for offset in committed if offset < end]) + 2
+
+
 async def test_two_runs_that_meet_add_each_row_once(
     catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,7 @@ def upload(archive: Archive, server: S3Server) -> str:
         store = open_store(StoreSettings(bucket=url, s3_endpoint=server.endpoint))
         for path in root.rglob("*"):
             if path.is_file():
-                await store.put_file(str(path.relative_to(root)), str(path), path.stat().st_size)
+                await store.put_file(str(path.relative_to(root)), str(path))
         await store.close()
 
     asyncio.run(copy())

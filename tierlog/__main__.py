@@ -8,8 +8,8 @@ from tierlog.cli.app import run
 
 
 def main() -> None:
-    """Ends without taking the interpreter apart: threads of the S3 client may still be busy then, and one in some
-    thirty such endings was an abort, after everything had been done and said."""
+    """Ends without the interpreter's usual shutdown. Threads of the S3 client may still be busy then, and about one in
+    thirty such exits was an abort, after all work had been done and reported."""
     code = run(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

@@ -11,6 +11,8 @@
     partitions   what this node leads or follows, as the image says; it fetches from leaders once it is registered
     archive      the bucket: what it holds of these partitions, and the offloader that adds to it
     groups       consumer groups, read back from `__consumer_offsets` while the rest goes on
+    transactions transactional ids, read back from `__transaction_state` likewise
+    audit        if it is on: it notes what the servers answer
     servers      Kafka and HTTP begin to listen: from here on clients are answered
     membership   in a cluster: registered, others count on this broker from now on; it may be elected controller
 
@@ -25,10 +27,12 @@ Nothing outside this module knows all the parts. What handlers need of them is `
 import asyncio
 import os
 import signal
-import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
+from ssl import SSLContext
 from typing import Final
 from urllib.parse import quote
 
@@ -37,27 +41,30 @@ import uvloop
 
 from cold_tier.catalog import Catalog
 from cold_tier.errors import StoreUnavailable
+from cold_tier.objects.bucket import Bucket
 from cold_tier.objects.open import StoreSettings, open_store, probe
-from cold_tier.objects.retrying import RetryingStore
 from cold_tier.reader import ColdReader
-from gateway.coordinators.coordinator import GroupCoordinator
-from gateway.fetch.reader import Archive, Reader
+from gateway.coordinators.offsets_topic.topic import OFFSETS_TOPIC
+from gateway.coordinators.transactions.topic import TRANSACTIONS_TOPIC
+from gateway.fetch.reader import Archive
 from gateway.http.server import HttpServer
 from gateway.kafka.replica_client import replica_links
 from gateway.kafka.segment_client import copy_batches
 from gateway.kafka.server import KafkaServer
 from gateway.node import Node
-from gateway.quotas import Quotas
-from hot_tier.cluster.admin import TopicAdmin
+from gateway.sql.queries import Queries
+from gateway.tls import Identity
+from gateway.tokens.tokens import Tokens
+from hot_tier.clock import since_boot_ms, steady_s, wall_ms
 from hot_tier.cluster.controller import Controller
-from hot_tier.cluster.directory import boot_id, read_identity, stopped_cleanly, write_identity
+from hot_tier.cluster.directory import boot_id, read_identity, stopped_cleanly
+from hot_tier.cluster.directory_format import begin_run, check_format
+from hot_tier.cluster.endpoints import PEERS
 from hot_tier.cluster.image import ClusterImage
+from hot_tier.cluster.internal_topics import AUDIT_TOPIC
 from hot_tier.cluster.membership import Membership
 from hot_tier.cluster.model import BrokerInfo
 from hot_tier.cluster.open import metadata_store
-from hot_tier.cluster.producer_ids import ProducerIds
-from hot_tier.cluster.quotas import QuotaAdmin
-from hot_tier.cluster.restart_isr import disown
 from hot_tier.cluster.standalone import check_knows, take_over, topics_on_disk
 from hot_tier.cluster.store import MetadataStore
 from hot_tier.errors import SettingsError
@@ -66,57 +73,73 @@ from hot_tier.log.manager import LogManager
 from hot_tier.replication.fetchers import Fetchers
 from hot_tier.replication.isr import IsrKeeper
 from hot_tier.replication.mender import Mender
+from hot_tier.replication.metadata_age import refuse_older_metadata
 from hot_tier.replication.table import PartitionTable
 from offloader.control import Control
+from offloader.encryption import demands
 from offloader.follower_archive import ArchivedStart
 from offloader.offloader import Offloader
+from tierlog.assembly import open_image, open_logs, open_node, settle_doubts
+from tierlog.auditing import open_audit
 from tierlog.exclusive import address, lock_directory
 from tierlog.interpreter import collect_garbage, freeze, prepare
-from tierlog.listeners import bind_listeners
+from tierlog.listeners import Listeners, bind_listeners
 from tierlog.memory import keep_freed_memory
 from tierlog.settings import Settings
 
-log = structlog.get_logger()
+_log = structlog.get_logger()
 
 BUCKET_FOLDER: Final = "bucket"
 CACHE_FOLDER: Final = "cold-cache"
 SCRATCH_FOLDER: Final = "scratch"
+CERTIFICATES_S: Final = 5.0
+"""How often the files of certificates are looked at."""
 PROBE_MS: Final = 3_000
 """How long a start waits for the bucket."""
 
 
-def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT. What keeps the broker from starting is raised as a `TierlogError`."""
+def run(settings: Settings, ready: Callable[["Broker"], None]) -> None:
+    """Serve until SIGTERM or SIGINT. What keeps the broker from starting is raised as a `TierlogError`.
+
+    `ready` is called once clients can come in."""
     keep_freed_memory()
     prepare()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings))
+        runner.run(_serve(settings, ready))
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, ready: Callable[["Broker"], None]) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    loop.add_signal_handler(signal.SIGHUP, lambda: log.info("SIGHUP is ignored: settings are read at start"))
     broker = Broker(settings)
-    log.info("starting", version=version("tierlog"), node=settings.cluster.node_id, data_dir=settings.log.data_dir)
-    began_s = time.monotonic()
+    loop.add_signal_handler(signal.SIGHUP, broker.hang_up)
+    _log.info("starting", version=version("tierlog"), node=settings.cluster.node_id, data_dir=settings.log.data_dir)
+    began_s = steady_s()
     await broker.start()
     freeze()
-    collecting = asyncio.create_task(collect_garbage())
+    upkeep = [asyncio.create_task(collect_garbage()), asyncio.create_task(_watch_certificates(broker))]
     try:
+        ready(broker)
         print(f"tierlog ready kafka={broker.kafka_address} http={broker.http_address}", flush=True)
-        log.info("serving", start_seconds=round(time.monotonic() - began_s, 1))
+        _log.info("serving", start_seconds=round(steady_s() - began_s, 1))
         await broker.serve_until(stopping)
-        log.info("stopping")
+        _log.info("stopping")
         # A second signal ends the process at once.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
     finally:
-        collecting.cancel()
+        for task in upkeep:
+            task.cancel()
         await broker.stop()
-    log.info("stopped")
+    _log.info("stopped")
+
+
+async def _watch_certificates(broker: "Broker") -> None:
+    while True:
+        await asyncio.sleep(CERTIFICATES_S)
+        broker.read_certificates()
 
 
 class Broker:
@@ -132,7 +155,18 @@ class Broker:
         self.isr: IsrKeeper
         self.kafka_address = ""
         self.http_address = ""
+        self._identities: list[Identity] = []
+        self._calls: SSLContext | None = None
         self._parts = AsyncExitStack()
+
+    def hang_up(self) -> None:
+        _log.info("SIGHUP: certificates are read again if they have changed; settings are read at start")
+        self.read_certificates()
+
+    def read_certificates(self) -> None:
+        """Reads certificates again if their files have changed."""
+        for each in self._identities:
+            each.refresh()
 
     async def start(self) -> None:
         try:
@@ -159,104 +193,110 @@ class Broker:
         settings, parts = self.settings, self._parts
         node_id = NodeId(settings.cluster.node_id)
         listeners = bind_listeners(settings, parts)
+        self._identities, self._calls = listeners.identities, listeners.calls
+        tokens = self._open_tokens()
         self.kafka_address, self.http_address = address(listeners.kafka[0].socket), address(listeners.http[0].socket)
 
         data_dir = os.path.abspath(settings.log.data_dir)
         parts.enter_context(lock_directory(data_dir))
-        store = metadata_store(settings.cluster.metadata, settings.etcd, data_dir)
+        check_format(data_dir)
+        store = metadata_store(settings.cluster.metadata, settings.etcd, data_dir, self._tls_of_etcd())
         bucket = _bucket(settings, data_dir)
         objects = open_store(bucket, create=True)
         parts.push_async_callback(objects.close)
         await _try_bucket(objects)
         await store.open()
         parts.push_async_callback(store.close)
-        info = BrokerInfo(node_id, listeners.endpoints, settings.cluster.rack or None)
-        if settings.cluster.alone:
-            on_disk = topics_on_disk(data_dir)
-            if on_disk is not None:
-                await check_knows(store, data_dir, on_disk)
-            await take_over(store, info, now_ms(), on_disk or ())
-            write_identity(data_dir, identity := read_identity(data_dir))
-            directory = identity.data_id
-        else:
-            directory = ""  # Metadata is no part of it, and knows who leads.
-            self.membership = self._membership(store, info, data_dir)
-            await self.membership.prepare(stopped_cleanly=stopped_cleanly(data_dir))
-            write_identity(data_dir, self.membership.identity)
-        image = ClusterImage(store)
-        await image.open()
-        parts.push_async_callback(image.close)
-
-        logs = LogManager(data_dir, settings.log, now_ms)
-        await logs.open()
-        parts.push_async_callback(logs.close)
-        await self._settle_doubts(store, image, logs)
-        partitions = self._partitions(store, image, logs, objects)
-        partitions.open()
-        parts.callback(partitions.close)
-
-        admin = TopicAdmin(store, image, defaults=settings.topic, settings=settings.cluster, clock=now_ms)
-        quotas = Quotas(image)
-        groups = GroupCoordinator(
-            node_id=node_id,
-            image=image,
-            admin=admin,
-            partitions=partitions,
-            settings=settings.groups,
-            clock=now_ms,
-        )
-        groups.start()
-        parts.push_async_callback(groups.stop)
+        info = BrokerInfo(node_id, listeners.endpoints, settings.cluster.rack or None, version=version("tierlog"))
+        directory = await self._take_over(store, info, data_dir)
+        image = await open_image(parts, store)
+        logs = await open_logs(parts, data_dir, settings.log, wall_ms)
+        await settle_doubts(store, image, logs, None if self.membership is None else node_id)
         reading = objects.within(bucket.read_deadline_ms)
-        archive = Archive(
-            Catalog(objects, reading), ColdReader(reading, settings.cache, os.path.join(data_dir, CACHE_FOLDER))
-        )
+        cache_folder = os.path.join(data_dir, CACHE_FOLDER)
+        archive = Archive(Catalog(objects, reading), ColdReader(reading, settings.cache, cache_folder, demands(image)))
         parts.push_async_callback(archive.reader.close)
-        scratch = os.path.join(data_dir, SCRATCH_FOLDER)
-        self.offloader = Offloader(
-            partitions, image, store, archive.catalog, bucket, settings.archive, scratch, now_ms, node_id, directory
-        )
-        producer_ids = ProducerIds(store)
-        self.node = Node(
+        self.node = open_node(
+            parts,
+            store,
+            image,
+            logs,
+            self._partitions(store, image, logs, objects),
             node_id=node_id,
-            cluster_id=image.cluster_id,
+            topic=settings.topic,
+            cluster=settings.cluster,
+            groups=settings.groups,
+            transactions=settings.transactions,
             kafka=settings.kafka,
-            store=store,
-            image=image,
-            admin=admin,
-            partitions=partitions,
-            logs=logs,
-            reader=Reader(archive),
-            groups=groups,
-            quotas=quotas,
-            quota_admin=QuotaAdmin(store, image),
-            producer_ids=producer_ids,
-            clock=now_ms,
-            archive=Control(
-                node_id=node_id,
-                image=image,
-                metadata=store,
-                admin=admin,
-                partitions=partitions,
-                logs=logs,
-                producer_ids=producer_ids,
-                catalog=archive.catalog,
-                reader=archive.reader,
-                offloader=self.offloader,
-                clock=now_ms,
-            ),
+            clock=wall_ms,
+            archive=archive,
+            tls=listeners.calls,
+            tokens=tokens,
+            authorization=settings.authorization,
+            peers=frozenset(settings.tls.peers),
+            peer_listeners=frozenset(name for name, each in listeners.endpoints.items() if PEERS in each.takes),
         )
-        self.node.loop_delay.start()
-        parts.callback(self.node.loop_delay.stop)
-        self.kafka = KafkaServer(self.node, settings.kafka)
-        self.http = HttpServer(self.node, settings.http, self.kafka)
-        parts.push_async_callback(self._stop_servers)
-        await self.kafka.start(listeners.kafka)
-        await self.http.start(listeners.http)
+        self.node.authorizer.check_somebody_may_begin()
+        refuse_older_metadata(image, logs)
+        self.offloader = self._offloader(archive.catalog, bucket, os.path.join(data_dir, SCRATCH_FOLDER), directory)
+        self.node.archive = self._control(archive)
+        queries = Queries(settings.sql, bucket, settings.cost.get_per_1000)
+        parts.push_async_callback(queries.close)
+        await self._make_first_user()
+        open_audit(parts, self.node, settings.audit)
+        await self._listen(listeners, queries)
         parts.push_async_callback(self.offloader.close)
         self.offloader.start()
         if self.membership is not None:
             await self._join(self.membership, store, image)
+
+    async def _listen(self, listeners: Listeners, queries: Queries) -> None:
+        node, settings, parts = self.node, self.settings, self._parts
+        node.loop_delay.start()
+        parts.callback(node.loop_delay.stop)
+        self.kafka = KafkaServer(node, settings.kafka)
+        self.http = HttpServer(node, settings.http, self.kafka, queries)
+        parts.push_async_callback(self._stop_servers)
+        await self.kafka.start(listeners.kafka)
+        await self.http.start(listeners.http)
+
+    def _tls_of_etcd(self) -> SSLContext | None:
+        etcd = self.settings.etcd
+        if not etcd.cert:
+            return None
+        self._identities.append(own := Identity(etcd.cert, etcd.key, etcd.ca, "etcd.cert, etcd.key, etcd.ca"))
+        return own.call()
+
+    def _open_tokens(self) -> Tokens | None:
+        """A file of keys that cannot be used ends the start before anything is touched."""
+        if not self.settings.oauth.enabled:
+            return None
+        tokens = Tokens(self.settings.oauth)
+        tokens.start()
+        self._parts.push_async_callback(tokens.stop)
+        return tokens
+
+    async def _make_first_user(self) -> None:
+        asked, node = self.settings.login, self.node
+        if asked.first_user and not node.image.users:
+            await node.users.set_password(asked.first_user, asked.first_password)
+            _log.info("the first user is made", user=asked.first_user)
+        elif asked.first_user and asked.first_user not in node.image.users:
+            _log.warning("the first user is not made: there are other users, who can make it", user=asked.first_user)
+
+    async def _take_over(self, store: MetadataStore, info: BrokerInfo, data_dir: str) -> str:
+        """Ends what the last process was known by. Returns which directory the metadata is part of."""
+        if not self.settings.cluster.alone:
+            self.membership = self._membership(store, info, data_dir)
+            await self.membership.prepare(stopped_cleanly=stopped_cleanly(data_dir))
+            begin_run(data_dir, self.membership.identity)
+            return ""  # Metadata is no part of it, and knows who leads.
+        on_disk = topics_on_disk(data_dir)
+        if on_disk is not None:
+            await check_knows(store, data_dir, on_disk)
+        await take_over(store, info, wall_ms(), on_disk or ())
+        begin_run(data_dir, identity := read_identity(data_dir))
+        return identity.data_id
 
     def _membership(self, store: MetadataStore, info: BrokerInfo, data_dir: str) -> Membership:
         return Membership(
@@ -266,20 +306,11 @@ class Broker:
             identity=read_identity(data_dir),
             boot_id=boot_id(),
             defaults=self.settings.topic,
-            clock=steady_clock_ms,
+            clock=since_boot_ms,
         )
 
-    async def _settle_doubts(self, store: MetadataStore, image: ClusterImage, logs: LogManager) -> None:
-        """What is damaged here and nobody counts on stays in doubt: it is copied anew once its leader answers."""
-        doubts = logs.disk.doubts
-        known = doubts.cut | doubts.damaged
-        elsewhere = set()
-        if self.membership is not None:
-            elsewhere = await disown(store, image, NodeId(self.settings.cluster.node_id), known, doubts.emptied)
-        doubts.settle(known - (elsewhere & doubts.damaged))
-
     def _partitions(
-        self, store: MetadataStore, image: ClusterImage, logs: LogManager, objects: RetryingStore
+        self, store: MetadataStore, image: ClusterImage, logs: LogManager, objects: Bucket
     ) -> PartitionTable:
         settings, membership = self.settings, self.membership
         node_id = NodeId(settings.cluster.node_id)
@@ -287,9 +318,9 @@ class Broker:
             return PartitionTable(image, logs, node_id, settings.topic)
         self.fetchers = Fetchers(
             image,
-            replica_links(node_id, settings.replication, lambda: membership.registration_epoch),
+            replica_links(node_id, settings.replication, lambda: membership.registration_epoch, self._calls),
             settings.replication,
-            clock=now_ms,
+            clock=wall_ms,
             suspect=membership.suspect,
             restore=ArchivedStart(objects, image),
             reassignment_bytes_per_s=lambda: self._reassignment_rate(image),
@@ -313,6 +344,40 @@ class Broker:
         asked = None if record is None else record.reassignment_bytes_per_second
         return settings.reassignment_bytes_per_second if asked is None else asked
 
+    def _offloader(self, catalog: Catalog, bucket: StoreSettings, scratch: str, directory: str) -> Offloader:
+        node = self.node
+        settings = self.settings.archive
+        return Offloader(
+            node.partitions,
+            node.image,
+            node.store,
+            catalog,
+            bucket,
+            settings,
+            scratch,
+            wall_ms,
+            node.node_id,
+            directory,
+        )
+
+    def _control(self, archive: Archive) -> Control:
+        node = self.node
+        return Control(
+            node_id=node.node_id,
+            image=node.image,
+            metadata=node.store,
+            admin=node.admin,
+            partitions=node.partitions,
+            logs=node.logs,
+            producer_ids=node.producer_ids,
+            catalog=archive.catalog,
+            reader=archive.reader,
+            offloader=self.offloader,
+            clock=wall_ms,
+            prices=self.settings.cost,
+            garbage_check_ms=self.settings.archive.garbage_check_ms,
+        )
+
     async def _join(self, membership: Membership, store: MetadataStore, image: ClusterImage) -> None:
         self.isr.start(self.node.partitions, self.kafka.replica_sessions.heard_ms)
         self._parts.push_async_callback(self.isr.stop)
@@ -320,7 +385,7 @@ class Broker:
         await membership.register(image)
         self.fetchers.start()
         settings = self.settings
-        mender = Mender(self.node.partitions, image, self.node.node_id, copy_batches)
+        mender = Mender(self.node.partitions, image, self.node.node_id, partial(copy_batches, tls=self._calls))
         mender.start()
         self._parts.push_async_callback(mender.stop)
         controller = Controller(
@@ -329,8 +394,12 @@ class Broker:
             membership,
             settings.cluster,
             defaults=settings.topic,
-            internal_replication_factor=settings.groups.offsets_topic_replication_factor,
-            clock=now_ms,
+            internal_replication_factors={
+                OFFSETS_TOPIC: settings.groups.offsets_topic_replication_factor,
+                TRANSACTIONS_TOPIC: settings.transactions.topic_replication_factor,
+                AUDIT_TOPIC: settings.audit.replication_factor,
+            },
+            clock=wall_ms,
         )
         controller.start()
         self._parts.push_async_callback(controller.stop)
@@ -339,25 +408,16 @@ class Broker:
         await asyncio.gather(self.kafka.stop(), self.http.stop())
 
 
-async def _try_bucket(objects: RetryingStore) -> None:
+async def _try_bucket(objects: Bucket) -> None:
     """Raises what stays wrong until a person changes it: credentials, permissions, a bucket that is not there."""
     try:
         found = await probe(objects.within(PROBE_MS))
     except StoreUnavailable as error:
-        log.warning("the bucket does not answer: records wait on the local disk until it does", error=str(error))
+        _log.warning("the bucket does not answer: records wait on the local disk until it does", error=str(error))
         return
-    log.info("the bucket works", bucket=objects.url)
+    _log.info("the bucket works", bucket=objects.url)
     for warning in found.warnings:
-        log.warning("the bucket lacks something", bucket=objects.url, what=warning)
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def steady_clock_ms() -> int:
-    """Goes on while the machine sleeps, and never back."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+        _log.warning("the bucket lacks something", bucket=objects.url, what=warning)
 
 
 def _bucket(settings: Settings, data_dir: str) -> StoreSettings:

@@ -1,15 +1,17 @@
-"""How many brokers a load takes, and what they cost per month, beside Apache Kafka without and with its own tiering.
+"""How many brokers a load needs and what they cost per month, compared with Apache Kafka without and with its own
+tiering.
 
-Pure arithmetic over list prices and `measured.json`, which `python -m benchmarks.costs` writes from
-docs/PERFORMANCE.md. What it takes to be true:
+It is pure arithmetic over list prices and `measured.json`, which `python -m benchmarks.costs` writes from
+docs/PERFORMANCE.md. Its assumptions:
 
-- A broker of tierlog has one event loop, so one core for its clients and replicas, whatever the machine has; one of
-  Kafka has all cores. No more than `BUSY` of either, of the network or of the disks is used, at the peak.
-- CPU is per GB of records before compression and per batch. Batches are what a producer gathers within its linger time.
-- Archiving is another process on another core, which needs to keep up with the average, not with the peak.
+- A broker of tierlog has one event loop, so one core for its clients and replicas on any machine. A broker of Kafka
+  uses all cores. At the peak, at most `BUSY` of the CPU, of the network and of the disks is used.
+- CPU is counted per GB of records before compression and per batch. A batch is what a producer gathers within its
+  linger time.
+- Archiving runs in another process on another core. It has to keep up with the average, not with the peak.
 - Kafka's replication takes as much CPU as tierlog's: three JVMs on two cores could not be measured fairly.
 - Kafka's tiering moves log segments as they are, with as many requests as ours. The archive's indexes are left out.
-- Brokers stand in three zones; what is produced or consumed crosses a border in two of three cases.
+- Brokers are in three zones. In two of three cases, what is produced or consumed crosses a border between zones.
 """
 
 import json
@@ -19,20 +21,21 @@ from importlib.resources import files
 from math import ceil
 from typing import Final
 
-from offloader.cost import GB, MONTH_MS, Line, TopicFacts, estimate
+from cold_tier.reports import Line, TopicFacts
+from offloader.cost import GB, MONTH_MS, estimate
 from offloader.prices import CostSettings
 
 BUSY: Final = 0.6
 FULL: Final = 0.8
-"""Of the disks."""
+"""The share of the disks that is used."""
 HOURS: Final = MONTH_MS // 3_600_000
 BETWEEN_ZONES_GB: Final = 0.02
-"""EC2, us-east-1: a cent for sending and a cent for receiving."""
+"""EC2, us-east-1: one cent for sending and one cent for receiving."""
 CROSSING: Final = 2 / 3
 ABOUT: Final = 1.02
 KEEPERS: Final = 3
 KEEPER_HOUR: Final = 0.096
-"""An m6i.large each, for etcd or for Kafka's controllers."""
+"""The price of an m6i.large. etcd, or Kafka's controllers, need one each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Machine:
     cores: int
     disk_gb: int
     network_gbit: float
-    """That it always has; bursts are not counted on."""
+    """The network speed that it always has, without bursts."""
     hour: float
 
 
@@ -57,13 +60,13 @@ MACHINES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """Seconds of one core."""
+    """Times in seconds of one core."""
 
     per_gb: float
     per_batch: float
     consume_per_gb: float
     replicate_per_gb: float
-    """For each copy beside the leader's."""
+    """For each copy besides the leader's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Measured:
     kafka: Cpu
     archive_per_gb: float
     lz4: float
-    """Bytes of lz4 batches, and of archived rows, per byte of records."""
+    """Bytes of lz4 batches per byte of records; `archived` has the same for archived rows."""
     archived: float
     source: str
 
@@ -84,7 +87,7 @@ def measured() -> Measured:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Records per second over the whole cluster, on average and at the peak, and how they are made and kept."""
+    """Records per second over the whole cluster, on average and at the peak, and how they are produced and kept."""
 
     rate: float
     peak: float
@@ -117,13 +120,13 @@ class Plan:
     name: str
     machine: Machine
     needed: Mapping[str, int]
-    """Brokers that each resource alone would take."""
+    """By resource: the number of brokers that this resource alone requires."""
     peak_cores: float
     disk_gb: float
     peak_gbit: float
-    """Of all brokers, in the busier direction."""
+    """The sum over all brokers, in the busier direction."""
     connections: int
-    """At one broker, where every producer writes to all brokers."""
+    """The connections at one broker, if every producer writes to all brokers."""
     lines: tuple[Line, ...]
 
     @property
@@ -140,7 +143,7 @@ class Plan:
 
 
 def plan(load: Load, costs: Measured, prices: CostSettings) -> tuple[Plan, ...]:
-    """tierlog, Kafka on its disks alone, and Kafka with its own tiering, each on the machines that cost least."""
+    """Returns plans for tierlog, Kafka on its disks alone, and tiered Kafka, each on the cheapest machines."""
     stored = load.record_bytes * (costs.lz4 if load.lz4 else 1.0)
     bucket = _bucket(load, stored, load.record_bytes * costs.archived, prices)
     unchanged = _bucket(load, stored, stored, prices)
@@ -170,7 +173,7 @@ def _bucket(load: Load, stored: float, rows: float, prices: CostSettings) -> tup
 def _cheapest(
     name: str, load: Load, stored: float, cpu: Cpu, local_ms: int, bucket: tuple[Line, ...], *, archive: float = 0.0
 ) -> Plan:
-    """Of machines that cost about the same, those that are fewest."""
+    """Returns the plan with the fewest brokers among those that cost about as little as the cheapest."""
     plans = [_on(machine, name, load, stored, cpu, local_ms, bucket, archive) for machine in MACHINES]
     least = min(each.monthly for each in plans)
     return min((each for each in plans if each.monthly <= least * ABOUT), key=lambda each: each.brokers)

@@ -1,26 +1,30 @@
-"""A small client of a node's HTTP API, for the command line: the standard library only, so that it loads at once.
+"""A small client of a node's HTTP API for the command line. It uses the standard library only, so that it loads
+quickly.
 
-One connection, kept open, one request at a time; a thread that wants its own makes its own `Client`. A refusal
-becomes a `Refused` with what the node said, a node that cannot be reached a `ServerUnreachable`. Of several servers
-the first that takes a connection is asked, until it is gone. Nothing is sent twice by itself, except a GET over a kept
-connection that the node had closed meanwhile.
+It has one connection, which stays open, and sends one request at a time. Each thread makes its own `Client`. If the
+node refuses a request, `Refused` is raised with the node's reason; if no node can be reached, `ServerUnreachable`. With
+several servers it uses the first that accepts a connection, as long as that server lives. It never repeats a request,
+except for a GET over an open connection that the node had closed meanwhile.
 """
 
+import base64
 import http.client
 import json
+import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from hot_tier.errors import TierlogError
+from tierlog.access import Access, access_to
 
 TIMEOUT_S = 60.0
 CONNECT_S = 5.0
-"""Until the next of several servers is tried."""
+"""After this time the next of several servers is tried."""
 
 
 class ServerUnreachable(TierlogError):
-    """Nothing that speaks HTTP answers at the server's address."""
+    """No HTTP server answers at the address."""
 
     retriable = True
 
@@ -40,15 +44,15 @@ class Refused(TierlogError):
 
 
 class BadServer(TierlogError):
-    """An address that is no HTTP address, or an answer that is not the API's."""
+    """The address is not an HTTP address, or the answer is not one of the API."""
 
 
 def path(*parts: str | int) -> str:
-    """`/api/v1/…` with each part escaped."""
+    """Returns `/api/v1/…` with each part escaped."""
     return "/api/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
-def _connection_to(server: str) -> tuple[str, http.client.HTTPConnection]:
+def _connection_to(server: str, access: Access) -> tuple[str, http.client.HTTPConnection]:
     try:
         url = urlsplit(server if "://" in server else f"http://{server}")
         host, port = (url.hostname or "").encode("idna").decode(), url.port
@@ -57,17 +61,39 @@ def _connection_to(server: str) -> tuple[str, http.client.HTTPConnection]:
     if not host or url.scheme not in ("http", "https") or url.path not in ("", "/"):
         hint = "write http://HOST:PORT, or several with commas"
         raise BadServer(f"{server!r} is not a node's address", where="--server", hint=hint)
-    connection = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    return f"{url.scheme}://{url.netloc}", connection(host, port)
+    if url.scheme == "https":
+        return f"{url.scheme}://{url.netloc}", http.client.HTTPSConnection(host, port, context=access.context())
+    return f"{url.scheme}://{url.netloc}", http.client.HTTPConnection(host, port)
+
+
+def _authorization(access: Access) -> str:
+    """Returns what logs in by an API key, or else by a user and a password; empty if there is neither."""
+    if key := access.bearer():
+        return f"Bearer {key}"
+    if login := access.login():
+        return "Basic " + base64.b64encode(":".join(login).encode()).decode()
+    return ""
 
 
 class Client:
-    def __init__(self, servers: str, *, client_id: str = "tierlog-cli", timeout_s: float = TIMEOUT_S) -> None:
-        """`servers`: one address, or several with commas."""
-        self._nodes = [_connection_to(server.strip()) for server in servers.split(",")]
+    def __init__(
+        self,
+        servers: str = "",
+        *,
+        profile: str | None = None,
+        client_id: str = "tierlog-cli",
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """`servers` is one address, or several separated by commas. It is empty if a profile or a note says it; see
+        `tierlog.access`, also for `profile`."""
+        access = access_to(servers, profile)
+        self._nodes = [_connection_to(server.strip(), access) for server in access.server.split(",")]
         self._timeout_s = timeout_s
         self.server, self._connection = self._nodes[0]
         self._headers = {"User-Agent": client_id, "Accept": "application/json"}
+        encrypted = all(server.startswith("https://") for server, _ in self._nodes)
+        if encrypted and (authorization := _authorization(access)):
+            self._headers["Authorization"] = authorization
 
     def __enter__(self) -> Self:
         return self
@@ -87,11 +113,14 @@ class Client:
     def patch(self, path: str, document: Any) -> Any:
         return self._document(self._send_json("PATCH", path, document, {}))
 
-    def delete(self, path: str) -> Any:
-        return self._document(self._send("DELETE", path, {}, None, {}))
+    def put(self, path: str, document: Any) -> Any:
+        return self._document(self._send_json("PUT", path, document, {}))
+
+    def delete(self, path: str, **query: Any) -> Any:
+        return self._document(self._send("DELETE", path, query, None, {}))
 
     def post_lines(self, path: str, document: Any) -> Iterator[Any]:
-        """The documents of an NDJSON answer as they arrive."""
+        """Yields the documents of an NDJSON answer as they arrive."""
         response = self._send_json("POST", path, document, {})
         try:
             for line in response:
@@ -100,9 +129,14 @@ class Client:
             self._connection.close()
             raise self._unreachable(error) from None
         except ValueError:
-            # Cut off within a line; http.client says nothing of a missing end.
+            # The answer was cut within a line. http.client does not report a missing end.
             self._connection.close()
             raise ServerUnreachable("the answer was cut off", where=self.server, hint="try again") from None
+
+    def post_raw(self, path: str, document: Any, accept: str) -> http.client.HTTPResponse:
+        """Returns an answer to be read as it comes."""
+        body = json.dumps(document).encode()
+        return self._send("POST", path, {}, body, {"Content-Type": "application/json", "Accept": accept})
 
     def _send_json(self, method: str, path: str, document: Any, query: Mapping[str, Any]) -> http.client.HTTPResponse:
         body = document if isinstance(document, bytes) else json.dumps(document).encode()
@@ -152,7 +186,7 @@ class Client:
     def _exchange(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
     ) -> http.client.HTTPResponse:
-        # A str would have to be Latin-1.
+        # http.client would encode a str as Latin-1.
         as_bytes = {name: value.encode() for name, value in {**self._headers, **headers}.items()}
         self._connection.request(method, target, body=body, headers=as_bytes)
         return self._connection.getresponse()
@@ -166,9 +200,20 @@ class Client:
 
     def _unreachable(self, error: Exception) -> ServerUnreachable:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, ssl.SSLCertVerificationError):
+            hint = "name the file of its authority: `ca` in a profile, or TIERLOG_CA"
+            return ServerUnreachable(
+                f"the node's certificate is not trusted: {error.verify_message}", where=self.server, hint=hint
+            )
+        if isinstance(error, ssl.SSLError):
+            hint = "does it speak http:// there, or want a certificate (`certificate` and `key` in a profile)?"
+            return ServerUnreachable(f"no TLS with the node: {error.reason or reason}", where=self.server, hint=hint)
         hint = "start one with `tierlog serve`, or name another with --server or TIERLOG_SERVER"
         if isinstance(error, http.client.HTTPException | ConnectionResetError):
-            hint = "something listens there: is it a node's HTTP address, by default port 8080, and not that for Kafka?"
+            hint = (
+                "something listens there: is it a node's HTTP address, by default port 8080, and not that for Kafka? "
+            )
+            hint += "A secured node is at https://"
         return ServerUnreachable(f"no node answers: {reason}", where=self.server, hint=hint)
 
     def _document(self, response: http.client.HTTPResponse) -> Any:
@@ -183,7 +228,9 @@ class Client:
             return json.loads(body)
         except ValueError:
             raise BadServer(
-                "the answer is not JSON", where=self.server, hint="is this the HTTP address of a tierlog node?"
+                "the answer is not JSON",
+                where=self.server,
+                hint="check that this is the HTTP address of a tierlog node",
             ) from None
 
     def _refusal(self, response: http.client.HTTPResponse, what: str) -> TierlogError:

@@ -1,23 +1,26 @@
-"""A cluster on this machine as child processes: one etcd and some brokers, for development, the demo and tests.
+"""Runs a cluster on this machine as child processes, one etcd and some brokers, for development, the demo and tests.
 
-What a second start needs to be the same cluster is in its directory:
+Its directory has all that a second start needs to run the same cluster:
 
     cluster.json      ports of everything, and the bucket
     etcd/             metadata
     broker-1/ …       each broker's data; broker-1.out is what it wrote to standard error
-    bucket/           the archive, unless another was named
+    bucket/           the archive, unless another bucket was named
+    secure/           if it is closed: certificates, and the admin's password (`tierlog.secured`)
 
-- Brokers are numbered from 1 and stand on racks of their own. A later start may add some.
-- Ports are the usual ones where they are free at the first start, and stay what they were then.
-- etcd starts first and stops last: a broker that stops hands its partitions over through it.
-- All of them end with the thread that started them, also when it is killed (on Linux).
+- Brokers are numbered from 1, and each has its own rack. A later start may add brokers.
+- At the first start, ports are the usual ones if they are free. Later starts use the same ports.
+- etcd starts first and stops last, because a broker that stops hands its partitions over through it.
+- All processes end with the thread that started them, even when it is killed (on Linux).
 """
 
 import json
+import os
 import random
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
 import urllib.request
@@ -28,9 +31,14 @@ from typing import Final, Self
 from urllib.parse import quote
 
 from cold_tier.objects.open import StoreSettings
+from hot_tier.clock import steady_s
 from hot_tier.errors import SettingsError, TierlogError
+from tierlog.certificates import Wanted, this_machine
 from tierlog.process import ServeFailed, ServeProcess, end_with_parent
+from tierlog.secured import Secured, is_secured, refuse_open
+from tierlog.settings import Given, load_settings
 
+ETCD: Final = "etcd"
 PLAN_FILE: Final = "cluster.json"
 LOOPBACK: Final = "127.0.0.1"
 KAFKA_PORT: Final = 9092
@@ -53,7 +61,7 @@ class BrokerPorts:
 
 @dataclass(slots=True)
 class Plan:
-    """What `cluster.json` holds."""
+    """The content of `cluster.json`."""
 
     etcd_port: int
     etcd_peer_port: int
@@ -72,29 +80,45 @@ class LocalCluster:
         brokers: int | None = None,
         bucket: str | None = None,
         *,
+        secure: bool = False,
         flags: Sequence[str] = (),
         usual_ports: bool = True,
     ) -> None:
-        """`brokers` is as many as last time when None, `flags` go to every `tierlog serve`."""
+        """If `brokers` is None, there are as many as last time. `flags` go to every `tierlog serve`. What was closed
+        once by `secure` stays closed."""
         self.directory = directory.absolute()
         self.directory.mkdir(parents=True, exist_ok=True)
         self.plan = _plan(self.directory, brokers, bucket, usual_ports)
-        self.etcd = EtcdProcess(self.directory, self.plan)
+        self.closed = Secured(self.directory) if secure or is_secured(self.directory) else None
+        if self.closed is not None:
+            names = [ETCD, *(_name(node) for node in range(1, len(self.plan.brokers) + 1))]
+            self.closed.prepare(Wanted(name, this_machine()) for name in names)
+        self.etcd = EtcdProcess(self.directory, self.plan, self.closed)
         self.brokers = {
             node: self._broker(node, ports, flags)
             for node, ports in enumerate(self.plan.brokers[: brokers or len(self.plan.brokers)], 1)
         }
 
     def _broker(self, node: int, ports: BrokerPorts, flags: Sequence[str]) -> ServeProcess:
-        given = ["--node-id", str(node), "--rack", rack(node), "--metadata", self.plan.metadata]
-        broker = ServeProcess(
-            self.directory / f"broker-{node}", [*given, "--bucket", self.plan.bucket, *flags], held=True
-        )
+        given = ["--node-id", str(node), "--rack", rack(node)]
+        given += ["--metadata", self.plan.metadata] if self.closed is None else self._closed(self.closed, _name(node))
+        broker = ServeProcess(self.directory / _name(node), [*given, "--bucket", self.plan.bucket, *flags], held=True)
+        broker.scheme = "http" if self.closed is None else "https"
         broker.kafka, broker.http = f"{LOOPBACK}:{ports.kafka}", f"{LOOPBACK}:{ports.http}"
         return broker
 
+    def _closed(self, closed: Secured, name: str) -> list[str]:
+        peers = [_name(node) for node in range(1, len(self.plan.brokers) + 1)]
+        certificate, key = closed.files(name)
+        etcd = {"etcd.ca": str(closed.ca), "etcd.cert": str(certificate), "etcd.key": str(key)}
+        given = {**closed.settings(name, peers), **etcd, "cluster.metadata": self.plan.metadata}
+        flags = [Given(setting, value, f"--{setting}") for setting, value in given.items()]
+        config = os.environ.get("TIERLOG_CONFIG")
+        refuse_open(load_settings(config=config, environment=os.environ, flags=flags), closed.folder)
+        return [f"--{setting}={value}" for setting, value in given.items()]
+
     def start(self) -> Self:
-        """All or nothing, also when it is interrupted."""
+        """Starts everything. If that fails or is interrupted, kills everything."""
         try:
             self.etcd.start()
             for broker in self.brokers.values():
@@ -107,7 +131,7 @@ class LocalCluster:
         return self
 
     def stop(self) -> None:
-        """One broker after the other, so that each finds somebody to hand its partitions to."""
+        """Stops one broker after the other, so that each can hand its partitions to another."""
         failures = []
         for broker in self.brokers.values():
             try:
@@ -136,13 +160,17 @@ class LocalCluster:
 
     @property
     def kafka(self) -> str:
-        """As a Kafka client's `bootstrap.servers`."""
+        """Returns the addresses for a Kafka client's `bootstrap.servers`."""
         return ",".join(broker.kafka for broker in self.brokers.values())
 
     @property
     def url(self) -> str:
-        """Over HTTP any broker will do, as long as it runs."""
+        """Returns the HTTP address of any running broker."""
         return next(broker.url for broker in self.brokers.values() if broker.process is not None)
+
+
+def _name(node: int) -> str:
+    return f"broker-{node}"
 
 
 def rack(node: int) -> str:
@@ -150,29 +178,32 @@ def rack(node: int) -> str:
 
 
 class EtcdProcess:
-    """Time-outs are those of one machine: a new leader within half a second, leases to the second."""
+    """Time-outs are those of one machine: a new leader within half a second, leases as short as a second."""
 
-    def __init__(self, directory: Path, plan: Plan) -> None:
-        self.directory = directory / "etcd"
+    def __init__(self, directory: Path, plan: Plan, closed: Secured | None) -> None:
+        """`closed`: it speaks TLS, and takes nobody without a certificate."""
+        self.directory = directory / ETCD
         self.output_path = directory / "etcd.out"
         self.process: subprocess.Popen[bytes] | None = None
         self._port = plan.etcd_port
-        self._url = f"http://{LOOPBACK}:{plan.etcd_port}"
-        self._peer_url = f"http://{LOOPBACK}:{plan.etcd_peer_port}"
+        self._closed = closed
+        scheme = "http" if closed is None else "https"
+        self._url = f"{scheme}://{LOOPBACK}:{plan.etcd_port}"
+        self._peer_url = f"{scheme}://{LOOPBACK}:{plan.etcd_peer_port}"
 
     def start(self) -> None:
         binary = shutil.which("etcd")
         if binary is None:
             raise EtcdMissing(
-                "there is no etcd on PATH, which keeps a cluster's metadata",
+                "there is no etcd on PATH; a cluster needs it for its metadata",
                 hint="install it: `make etcd`, `apt install etcd-server` or `brew install etcd`",
             )
         with socket.socket() as probe:
             if probe.connect_ex((LOOPBACK, self._port)) == 0:
                 raise ServeFailed(
-                    "something listens there already",
+                    "another process already listens there",
                     where=self._url,
-                    hint="is this cluster running? Stop it, or use another --data-dir",
+                    hint="if this cluster is running, stop it; otherwise use another --data-dir",
                 )
         flags = {
             "name": "tierlog",
@@ -185,6 +216,7 @@ class EtcdProcess:
             "heartbeat-interval": "50",
             "election-timeout": "500",
             "auto-compaction-retention": "1h",
+            **self._tls_flags(),
         }
         with self.output_path.open("ab") as output:
             self.process = subprocess.Popen(
@@ -196,6 +228,15 @@ class EtcdProcess:
                 preexec_fn=end_with_parent,
             )
         self._wait_until_it_answers()
+
+    def _tls_flags(self) -> dict[str, str]:
+        if self._closed is None:
+            return {}
+        certificate, key = self._closed.files(ETCD)
+        files = {"cert-file": str(certificate), "key-file": str(key), "trusted-ca-file": str(self._closed.ca)}
+        files["client-cert-auth"] = "true"
+        peers = {f"peer-{flag}": value for flag, value in files.items()}
+        return {**files, **peers}
 
     def stop(self) -> None:
         if self.process is not None:
@@ -214,10 +255,14 @@ class EtcdProcess:
 
     def _wait_until_it_answers(self) -> None:
         assert self.process is not None
-        deadline = time.monotonic() + ETCD_START_S
-        while time.monotonic() < deadline and self.process.poll() is None:
+        deadline = steady_s() + ETCD_START_S
+        context = None
+        if self._closed is not None:
+            context = ssl.create_default_context(cafile=str(self._closed.ca))
+            context.load_cert_chain(*self._closed.files(ETCD))
+        while steady_s() < deadline and self.process.poll() is None:
             try:
-                with urllib.request.urlopen(f"{self._url}/health", timeout=1) as answer:
+                with urllib.request.urlopen(f"{self._url}/health", timeout=1, context=context) as answer:
                     if json.load(answer).get("health") == "true" and self.process.poll() is None:
                         return
             except (OSError, ValueError):
@@ -230,7 +275,7 @@ class EtcdProcess:
         )
 
 
-# What a second start needs to know
+# The description for a second start
 
 
 def _plan(directory: Path, brokers: int | None, bucket: str | None, usual_ports: bool) -> Plan:
@@ -238,7 +283,7 @@ def _plan(directory: Path, brokers: int | None, bucket: str | None, usual_ports:
     ports = _Ports(usual_ports)
     plan = _read_plan(path) if path.exists() else None
     if plan is None:
-        StoreSettings(bucket=bucket or "")  # Before it is written down.
+        StoreSettings(bucket=bucket or "")  # Checks the bucket before it is written to the description.
         etcd, peer = ports.take(ETCD_PORT), ports.take(ETCD_PORT + 1)
         plan = Plan(etcd, peer, bucket or f"file://{quote(str(directory / 'bucket'))}")
     elif bucket is not None and bucket != plan.bucket:
@@ -263,9 +308,9 @@ def _read_plan(path: Path) -> Plan:
 
 
 class _Ports:
-    """Hands out each port once: the one that is asked for if nobody listens there, else any.
+    """Gives out each port once: the wanted one if nobody listens there, otherwise any free one.
 
-    Any is one below those that outgoing connections use, so that it is still free when the cluster starts again.
+    The latter is below the ports that outgoing connections use, so that it is still free when the cluster starts again.
     """
 
     def __init__(self, usual: bool) -> None:

@@ -1,4 +1,4 @@
-"""How a cluster is doing, by what any of its nodes says over HTTP: brokers, leaders, replicas that are missing."""
+"""The state of a cluster as one of its nodes reports it over HTTP: brokers, leaders, missing replicas."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ def cluster_status(client: Client) -> dict[str, Any]:
 
 
 def summary(cluster: Mapping[str, Any], topics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What a node says of the cluster and of every topic, as one document."""
+    """Returns what a node says about the cluster and every topic, as one document."""
     partitions = [
         {"topic": topic["name"], **{name: each[name] for name in ("partition", "leader", "replicas", "isr")}}
         for topic in topics

@@ -1,7 +1,7 @@
 """What a broker takes of its machine before anything else: its addresses and its data directory.
 
-A port in use, or a directory that another broker runs on, is found before anything is touched. What a broker writes is
-for its own user alone.
+A port in use, or a directory on which another broker runs, is found before anything is changed. Only the broker's own
+user can read what the broker writes.
 """
 
 import errno
@@ -28,12 +28,12 @@ _log = structlog.get_logger()
 
 
 def keep_files_private() -> None:
-    """From here on this process and those that it starts make files 0600 and directories 0700."""
+    """From now on this process and its child processes make files with mode 0600 and directories with 0700."""
     os.umask(0o077)
 
 
 def lock_directory(data_dir: str) -> IO[str]:
-    """Held while the file is open; the kernel releases it however the process ends."""
+    """Locks the directory while the returned file is open. The kernel releases the lock however the process ends."""
     try:
         os.makedirs(data_dir, mode=0o700, exist_ok=True)
         file = open(os.path.join(data_dir, LOCK_FILE), "a+")  # noqa: SIM115 — the caller closes it
@@ -91,5 +91,5 @@ def address(listener: socket.socket) -> str:
 
 
 def reachable(host: str, name: str = "") -> str:
-    """An address to hand out: a wildcard is where this node listens, not where others find it."""
+    """Returns an address for others: a wildcard address says where this node listens, not where others find it."""
     return (name or socket.gethostname()) if host in ("0.0.0.0", "::", "") else host

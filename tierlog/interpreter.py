@@ -1,37 +1,39 @@
-"""The interpreter's settings, for a process in which one thread, the loop, must never wait long for the others.
+"""Settings of the interpreter, for a process in which one thread, the loop, must never wait long for the others.
 
-- Threads that work in Python hand over every 0.2 ms. The loop gives the interpreter away in each system call, and waits
-  that long for every such thread before it goes on: with 1 ms a round of the loop took 190 ms beside two of them.
-- A full garbage collection looks at every object there is, 0.1 µs each, and nothing else runs meanwhile. Python begins
-  one just when a large request has made a million of them. Here it waits until they are gone; collections of what was
-  made lately go on as usual.
+- Threads that work in Python hand over every 0.2 ms. The loop releases the interpreter in each system call, and then
+  waits that long for every such thread: with 1 ms, a round of the loop took 190 ms beside two of them.
+- A full garbage collection visits every object, 0.1 µs each, and nothing else runs meanwhile. Python starts one just
+  when a large request has made a million objects. Here it waits until they are gone. Collections of young objects go on
+  as usual.
 - pyarrow imports pandas, if it is installed, when it makes its first array: 0.3 s of work and 60 MB that nobody needs.
 """
 
 import asyncio
 import gc
 import sys
-from time import monotonic
 from typing import Final
+
+from hot_tier.clock import steady_s
 
 SWITCH_S: Final = 0.0002
 YOUNG: Final = (700, 10)
-"""Python's own thresholds for objects that are new, and for those that were looked at once."""
+"""Python's own thresholds, for new objects and for those that survived one collection."""
 NEVER: Final = 1 << 30
 LOOK_EVERY_S: Final = 1.0
 DUE: Final = 10
-"""Collections of the younger ones between two full ones, as Python has it."""
+"""The number of collections of younger objects between two full ones, as in Python."""
 MORE_BLOCKS: Final = 200_000
-"""Of memory than the last full collection left: so many are there for a while only. To count objects would take
-as long as a collection."""
+"""If there are this many more blocks of memory than after the last full collection, most of them are there for a short
+time only. Counting objects instead would take as long as a collection.
+"""
 MOST_S: Final = 60.0
-"""So long a full collection waits for them to go."""
+"""A full collection waits at most this long until those objects are gone."""
 SHARE: Final = 0.001
-"""Of the time, for full collections: a broker with many partitions has many objects that stay."""
+"""The share of time for full collections. A broker with many partitions has many objects that stay."""
 
 
 class _NotHere:
-    """Finds no pandas, whatever is installed."""
+    """An import hook that hides pandas, even if it is installed."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
@@ -40,29 +42,29 @@ class _NotHere:
 
 
 def prepare() -> None:
-    """Before the first request and the first thread."""
+    """Call this before the first request and the first thread."""
     sys.setswitchinterval(SWITCH_S)
     sys.meta_path.insert(0, _NotHere)
 
 
 def freeze() -> None:
-    """What was made so far lives as long as the process: no collection looks at it again."""
+    """Excludes all present objects from later collections. They live as long as the process."""
     gc.collect()
     gc.freeze()
 
 
 async def collect_garbage() -> None:
-    """Runs until it is cancelled, and does the full collections in Python's place."""
+    """Does the full collections instead of Python, until it is cancelled."""
     gc.set_threshold(*YOUNG, NEVER)
-    took_s, kept, ended_s = 0.0, sys.getallocatedblocks(), monotonic()
+    took_s, kept, ended_s = 0.0, sys.getallocatedblocks(), steady_s()
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
-        waited_s = monotonic() - ended_s
+        waited_s = steady_s() - ended_s
         if gc.get_count()[2] < DUE or waited_s < took_s / SHARE:
             continue
         if waited_s < MOST_S and sys.getallocatedblocks() > kept + MORE_BLOCKS:
             continue
-        began_s = monotonic()
+        began_s = steady_s()
         gc.collect()
-        ended_s = monotonic()
+        ended_s = steady_s()
         took_s, kept = ended_s - began_s, sys.getallocatedblocks()

@@ -1,8 +1,8 @@
-"""Where compiled kernels are kept, and a word to those who wait while they are compiled.
+"""Chooses where compiled kernels are kept, and tells the user before they are compiled.
 
 The first start on a machine compiles the loops over records, for some 20 s. numba keeps the result beside the package,
-or in the user's cache where the package cannot be written. A service user without a home has neither: then the data
-directory is the place, which every broker can write.
+or in the user's cache if the package's folder is read-only. A service user without a home has neither. Then they are
+kept in the data directory, which every broker can write.
 
 numba reads no directory that it cannot write. An image whose files are read-only brings its kernels in
 `NUMBA_CACHE_DIR`; they are copied to the data directory.
@@ -24,11 +24,11 @@ from hot_tier import record
 VARIABLE: Final = "NUMBA_CACHE_DIR"
 FOLDER: Final = "kernels"
 
-log = structlog.get_logger()
+_log = structlog.get_logger()
 
 
 def keep_kernels(data_dir: str) -> None:
-    """To be called before kernels are loaded; child processes inherit the choice."""
+    """Call this before kernels are loaded. Child processes inherit the choice."""
     package = os.path.join(os.path.dirname(record.__file__), "__pycache__")
     user = AppDirs(appname="numba", appauthor=False).user_cache_dir  # type: ignore[no-untyped-call]
     given = os.environ.get(VARIABLE)
@@ -53,7 +53,7 @@ def any_writable(directories: Iterable[str]) -> bool:
 
 
 class _Teller(Listener):
-    """Tells of the first compilation, before it begins."""
+    """Logs a line before the first compilation begins."""
 
     def __init__(self) -> None:
         self._told = False
@@ -63,7 +63,7 @@ class _Teller(Listener):
             return
         self._told = True
         kept = event.data["dispatcher"].stats.cache_path
-        log.info(
+        _log.info(
             "compiling kernels for this processor, for some 20 s",
             next_start="uses what is kept" if kept else f"compiles again: no directory can be written ({VARIABLE})",
             kept_in=kept or "",

@@ -1,15 +1,23 @@
-"""The broker's listeners, from its settings: which there are, bound, and how others are told to reach them.
+"""The broker's listeners, from its settings: which listeners there are, their sockets, and their addresses for others.
 
-The listeners `kafka` and `http` are always there. The settings `kafka.*` and `http.*` have their addresses. All else
-that is said of a listener, and every other listener, is in a section `listener.<name>`. The two come first, so that
-brokers call each other there unless they do not take peers.
+The listeners `kafka` and `http` always exist. Their addresses are the settings `kafka.*` and `http.*`. All other
+settings of a listener, and all settings of every other listener, are in a section `listener.<name>`. The two come
+first, so brokers call each other there, unless they do not take peers.
+
+A broker that would serve less securely than its settings ask for does not start. Files that cannot be used, and a
+certificate that is asked for where nobody can show one, are errors.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
+from ssl import SSLContext
 from typing import Final, NamedTuple
 
+from gateway.certificate_names import NameRules
 from gateway.listener import Listener, ListenerSettings
+from gateway.sasl import OAUTHBEARER, PLAIN, SERVED
+from gateway.tls import Identity, TlsSettings
+from hot_tier.cluster.credentials import MECHANISMS
 from hot_tier.cluster.endpoints import (
     CLIENTS,
     HTTP,
@@ -17,6 +25,8 @@ from hot_tier.cluster.endpoints import (
     KAFKA,
     KAFKA_PROTOCOLS,
     PEERS,
+    SASL,
+    SECURE,
     Endpoint,
     Endpoints,
 )
@@ -25,10 +35,11 @@ from tierlog.exclusive import bind, reachable
 from tierlog.settings import LISTENER, Settings, parse_address
 
 USUAL: Final[Mapping[str, frozenset[str]]] = {KAFKA: KAFKA_PROTOCOLS, HTTP: HTTP_PROTOCOLS}
+USUALLY: Final = {KAFKA: "plaintext", HTTP: "http"}
 
 
 class Plan(NamedTuple):
-    """A listener as the settings ask for it."""
+    """A listener as the settings describe it."""
 
     name: str
     protocol: str
@@ -36,10 +47,11 @@ class Plan(NamedTuple):
     port: int
     advertised_host: str
     advertised_port: int
-    """0: the port that it listens on."""
+    """0 means the port on which it listens."""
     takes: frozenset[str]
+    said: ListenerSettings
     where: str
-    """The settings that its address stands in, and the flag that sets them."""
+    """The names of the settings that hold its address, and the flag that sets them."""
     flag: str
 
 
@@ -47,23 +59,54 @@ class Listeners(NamedTuple):
     kafka: list[Listener]
     http: list[Listener]
     endpoints: Endpoints
+    identities: list[Identity]
+    calls: SSLContext | None
+    """For calls to other brokers."""
 
 
 def bind_listeners(settings: Settings, parts: AsyncExitStack) -> Listeners:
-    bound = Listeners([], [], endpoints := {})
+    tls = settings.tls
+    names = NameRules(tls.principal_rules, "tls.principal_rules")
+    identities = []
+    calls = None
+    if tls.certificate:
+        identities.append(own := Identity(tls.certificate, tls.key, tls.ca, "tls.certificate, tls.key, tls.ca"))
+        calls = own.call()
+    bound = Listeners([], [], endpoints := {}, identities, calls)
     for plan in plan_listeners(settings):
+        context = None
+        if plan.protocol in SECURE:
+            identities.append(identity := _identity(plan, tls))
+            context = identity.serve(plan.said.client_certificate)
         opened = bind(plan.host, plan.port, plan.where, plan.flag)
         parts.callback(opened.close)
         port = plan.advertised_port or opened.getsockname()[1]
         endpoints[plan.name] = Endpoint(plan.advertised_host, port, plan.protocol, plan.takes)
         listeners = bound.kafka if plan.protocol in KAFKA_PROTOCOLS else bound.http
-        listeners.append(Listener(plan.name, opened, plan.takes))
+        asks = names if plan.said.client_certificate != "none" else None
+        peers = frozenset(tls.peers)
+        mechanisms = _mechanisms(plan, settings)
+        listeners.append(Listener(plan.name, opened, plan.takes, context, asks, peers, mechanisms))
     return bound
 
 
+def _identity(plan: Plan, tls: TlsSettings) -> Identity:
+    said, section = plan.said, f"{LISTENER}.{plan.name}"
+    if said.certificate:
+        return Identity(
+            said.certificate, said.key, said.ca or tls.ca, f"{section}.certificate, {section}.key, {section}.ca"
+        )
+    return Identity(tls.certificate, tls.key, said.ca or tls.ca, f"tls.certificate, tls.key, {section}.ca or tls.ca")
+
+
 def plan_listeners(settings: Settings) -> list[Plan]:
-    """SettingsError if they are not what a broker can serve with."""
+    """Returns the listeners. Raises SettingsError if a broker cannot serve with them, or less securely than asked."""
     plans = [*_usual(settings), *_others(settings)]
+    for plan in plans:
+        _check_tls(plan, settings.tls)
+        _check_login(plan, settings)
+    _check_peers(plans, settings)
+    _check_audit(settings)
     wanted = (CLIENTS,) if settings.cluster.alone else (CLIENTS, PEERS)
     for name, protocols in USUAL.items():
         for who in wanted:
@@ -74,6 +117,15 @@ def plan_listeners(settings: Settings) -> list[Plan]:
                     hint=f"add {who} to `takes` of one of them",
                 )
     return plans
+
+
+def _check_audit(settings: Settings) -> None:
+    if settings.audit.enabled and not settings.cluster.alone and not settings.tls.peers:
+        raise SettingsError(
+            "the audit of a cluster needs tls.peers: else anybody could write to it as a broker",
+            where="audit.enabled",
+            hint="name the brokers in tls.peers, as docs/SECURING.md shows",
+        )
 
 
 def _usual(settings: Settings) -> Iterator[Plan]:
@@ -91,9 +143,10 @@ def _usual(settings: Settings) -> Iterator[Plan]:
                     where=f"{LISTENER}.{section}.{name}",
                     hint=f"use {section}.host and {section}.port, or give the listener another name",
                 )
-        protocol = _protocol(section, said.protocol or next(iter(USUAL[section])), USUAL[section])
+        protocol = _protocol(section, said.protocol or USUALLY[section], USUAL[section])
         where, flag = f"{section}.host, {section}.port", f"--{section}"
-        yield Plan(section, protocol, asked.host, asked.port, *advertised[section], _takes(section, said), where, flag)
+        takes = _takes(section, said)
+        yield Plan(section, protocol, asked.host, asked.port, *advertised[section], takes, said, where, flag)
 
 
 def _others(settings: Settings) -> Iterator[Plan]:
@@ -107,7 +160,110 @@ def _others(settings: Settings) -> Iterator[Plan]:
         shown = reachable(host, settings.kafka.advertised_host), 0
         if said.advertised:
             shown = parse_address(said.advertised, f"{section}.advertised")
-        yield Plan(name, protocol, host, port, *shown, _takes(name, said), where, f"--{where}")
+        yield Plan(name, protocol, host, port, *shown, _takes(name, said), said, where, f"--{where}")
+
+
+def _check_tls(plan: Plan, tls: TlsSettings) -> None:
+    said, section = plan.said, f"{LISTENER}.{plan.name}"
+    if bool(said.certificate) != bool(said.key):
+        raise SettingsError(f"{section}.certificate and {section}.key go together", hint="give both or none")
+    if plan.protocol not in SECURE:
+        for name in ("certificate", "ca"):
+            if getattr(said, name):
+                raise _unused(f"{section}.{name}", plan)
+        if said.client_certificate != "none":
+            raise _unused(f"{section}.client_certificate", plan)
+        return
+    if not said.certificate and not tls.certificate:
+        raise SettingsError(
+            f"the listener {plan.name!r} speaks {plan.protocol} and has no certificate",
+            where=f"{section}.certificate",
+            hint="name one for this listener, or one for all with tls.certificate and tls.key",
+        )
+    if said.client_certificate != "none" and not said.ca and not tls.ca:
+        raise SettingsError(
+            f"the listener {plan.name!r} asks for certificates and cannot check them",
+            where=f"{section}.client_certificate",
+            hint=f"name the file of the authorities with {section}.ca or tls.ca",
+        )
+
+
+def _mechanisms(plan: Plan, settings: Settings) -> tuple[str, ...]:
+    """Returns how somebody logs in at the listener; nothing where nobody does."""
+    if plan.protocol in HTTP_PROTOCOLS:
+        return (PLAIN,) if plan.said.login == "required" else ()
+    if plan.protocol not in SASL:
+        return ()
+    if plan.said.mechanisms or plan.protocol not in SECURE:
+        return plan.said.mechanisms or tuple(MECHANISMS)
+    return (*SERVED, OAUTHBEARER) if settings.oauth.enabled else SERVED
+
+
+def logs_in(plan: Plan, settings: Settings) -> bool:
+    """Returns whether everybody at the listener logs in."""
+    return bool(_mechanisms(plan, settings))
+
+
+def _check_login(plan: Plan, settings: Settings) -> None:
+    said, section = plan.said, f"{LISTENER}.{plan.name}"
+    if said.mechanisms and plan.protocol not in SASL:
+        raise SettingsError(
+            f"{section}.mechanisms has no effect: the listener speaks {plan.protocol}",
+            where=f"{section}.mechanisms",
+            hint=f"set {section}.protocol to sasl_tls or sasl_plaintext",
+        )
+    if OAUTHBEARER in said.mechanisms and not settings.oauth.enabled:
+        raise SettingsError(
+            f"{section}.mechanisms has OAUTHBEARER, and no setting says whose tokens are right",
+            where=f"{section}.mechanisms",
+            hint="set oauth.discovery_url, oauth.jwks_url or oauth.jwks_file",
+        )
+    if said.login != "none" and plan.protocol != "https":
+        raise SettingsError(
+            f"{section}.login would let passwords pass unencrypted: the listener speaks {plan.protocol}",
+            where=f"{section}.login",
+            hint=f"set {section}.protocol to https",
+        )
+    if PEERS in plan.takes and _mechanisms(plan, settings):
+        raise SettingsError(
+            f"the listener {plan.name!r} asks for a login and takes peers, which do not log in",
+            where=f"{section}.takes",
+            hint="set it to clients, and give the brokers a listener of their own with TLS",
+        )
+
+
+def _unused(setting: str, plan: Plan) -> SettingsError:
+    return SettingsError(
+        f"{setting} has no effect: the listener {plan.name!r} speaks {plan.protocol}",
+        where=setting,
+        hint=f"set {LISTENER}.{plan.name}.protocol to tls or https",
+    )
+
+
+def _check_peers(plans: Iterable[Plan], settings: Settings) -> None:
+    if settings.cluster.alone:
+        return
+    if settings.authorization.enabled and not settings.tls.peers:
+        raise SettingsError(
+            "authorization.enabled is set, and nothing tells the other brokers from clients",
+            where="tls.peers",
+            hint="give the brokers certificates, and name them in tls.peers",
+        )
+    if not settings.tls.peers:
+        return
+    if not settings.tls.certificate:
+        raise SettingsError(
+            "tls.peers names the brokers, and this broker has no certificate to show the others",
+            where="tls.certificate",
+            hint="name it, with tls.key",
+        )
+    for plan in plans:
+        if PEERS in plan.takes and plan.said.client_certificate == "none":
+            raise SettingsError(
+                f"tls.peers names the brokers, and the listener {plan.name!r} takes peers without a certificate",
+                where=f"{LISTENER}.{plan.name}.client_certificate",
+                hint="set it to wanted or required, or leave peers out of its `takes`",
+            )
 
 
 def _protocol(name: str, asked: str, served: frozenset[str]) -> str:
@@ -115,7 +271,7 @@ def _protocol(name: str, asked: str, served: frozenset[str]) -> str:
         raise SettingsError(
             f"{LISTENER}.{name}.protocol cannot be {asked!r}",
             where=f"{LISTENER}.{name}.protocol",
-            hint=f"it is {' or '.join(sorted(served))}; this version serves neither TLS nor SASL",
+            hint=f"it is {' or '.join(sorted(served))}",
         )
     return asked
 

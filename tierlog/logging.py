@@ -1,7 +1,7 @@
-"""What a broker writes to standard error: one line per event, for people on a terminal, logfmt or JSON elsewhere.
+"""What a broker writes to standard error: one line per event, readable on a terminal, logfmt or JSON elsewhere.
 
-At `info`, the default, it tells of its start and stop, of topics made and deleted, of changed leaderships, and of what
-fails and works again; nothing that happens with every request or connection.
+At `info`, the default, it logs its start and stop, topics made and deleted, changes of leadership, and what fails and
+works again. It logs nothing that happens with every request or connection.
 """
 
 import logging
@@ -17,7 +17,7 @@ Format = Literal["auto", "console", "logfmt", "json"]
 
 
 class _Steady:
-    """A stream that outlives its terminal: a line that cannot be written is lost, and fails nothing."""
+    """A stream that survives its terminal: a line that cannot be written is lost, without an error."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -36,7 +36,7 @@ class _Steady:
 
 
 def configure_logging(level: str, form: Format = "auto") -> None:
-    """Libraries that use Python's logging come out the same way; of these only warnings and worse."""
+    """Libraries that use Python's logging are shown in the same form, but only their warnings and errors."""
     steady: Any = _Steady(sys.stderr)
     if form == "auto":
         form = "console" if sys.stderr.isatty() else "logfmt"
@@ -62,7 +62,7 @@ def configure_logging(level: str, form: Format = "auto") -> None:
 
 
 def _plain(logger: Any, name: str, event: Any) -> Any:
-    """Without what the formatter adds for its own use."""
+    """Removes what the formatter adds for its own use."""
     event.pop("_record", None)
     event.pop("_from_structlog", None)
     return event

@@ -1,8 +1,8 @@
-"""The C allocator's settings, for a process that moves buffers of a megabyte all day.
+"""Settings of the C allocator, for a process that always moves buffers of a megabyte.
 
-By default glibc gives such buffers back to the kernel as soon as they are free and asks for them again at the next
-fetch; the page faults of that cost more than the reading: consuming 1 KB records took 1.1 s of CPU per GB, and takes
-0.4 s with the memory kept. What is kept is bounded by the trim threshold.
+By default glibc returns such buffers to the kernel as soon as they are free and requests them again at the next fetch.
+The page faults of that cost more than the reading: consuming 1 KB records took 1.1 s of CPU per GB, and takes 0.4 s if
+the memory is kept. The trim threshold limits how much is kept.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ LARGEST_ON_HEAP_BYTES: Final = 32 << 20
 
 
 def keep_freed_memory() -> None:
-    """Does nothing where the C library has no `mallopt`."""
+    """Does nothing if the C library has no `mallopt`."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_TRIM_THRESHOLD, KEEP_BYTES)

@@ -1,8 +1,7 @@
 """One `tierlog serve` as a child process on loopback: start, wait for its ready line, stop, kill -9, start again.
 
-The demo and the tests drive the service through this. The first start takes free ports and later ones take the
-same again, as clients that reconnect expect. Nothing of the service is imported: what is seen here is what
-anybody outside sees.
+The demo and the tests run the service through this. The first start takes free ports. Later starts take the same ports,
+as clients that reconnect expect. Nothing of the service is imported, so this sees only what any outsider sees.
 """
 
 import ctypes
@@ -12,16 +11,16 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
+from hot_tier.clock import steady_s
 from hot_tier.errors import TierlogError
 
 READY = re.compile(r"tierlog ready kafka=(?P<kafka>\S+:(?P<kafka_port>\d+)) http=(?P<http>\S+:(?P<http_port>\d+))\s")
 START_TIMEOUT_S = 120.0
-"""A first start compiles kernels, and tests share their machine."""
+"""A first start compiles kernels, and tests share their machine with others."""
 STOP_TIMEOUT_S = 30.0
 
 PR_SET_PDEATHSIG: Final = 1
@@ -29,18 +28,21 @@ _PRCTL: Final = getattr(ctypes.CDLL(None), "prctl", None)
 
 
 def end_with_parent() -> None:
-    """For a new process to call before its program: Linux kills it when the thread that made it is gone."""
+    """A new process calls this before its program. Linux then kills it when the thread that made it ends."""
     if _PRCTL is not None:
         _PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class ServeFailed(TierlogError):
-    """The process ended or hung instead of getting ready or stopping; carries the end of its output."""
+    """The process ended or hung instead of getting ready or stopping. The text has the end of its output."""
+
+    def __str__(self) -> str:
+        return self.what  # whole: the reason stands at its end
 
 
 class ServeProcess:
     popen: ClassVar[type[subprocess.Popen[bytes]]] = subprocess.Popen
-    """What starts the process; tests have one that starts faster."""
+    """The class that starts the process. Tests have one that starts faster."""
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class ServeProcess:
         *,
         held: bool = False,
     ) -> None:
-        """Held, it leaves a Ctrl-C at the terminal to who started it, and does not outlive the thread that did."""
+        """With `held` the process ignores a Ctrl-C at the terminal, and ends with the thread that started it."""
         self.data_dir = data_dir
         self.output_path = data_dir.with_name(f"{data_dir.name}.out")
         self.flags = tuple(flags)
@@ -58,6 +60,7 @@ class ServeProcess:
         self._held = held
         self.kafka = "127.0.0.1:0"
         self.http = "127.0.0.1:0"
+        self.scheme = "http"
         self.start_seconds = 0.0
         self.process: subprocess.Popen[bytes] | None = None
         self._began = 0.0
@@ -71,7 +74,7 @@ class ServeProcess:
         assert self.process is None, "it runs already"
         command = [sys.executable, "-m", "tierlog", "serve", "--data-dir", str(self.data_dir)]
         command += ["--kafka", self.kafka, "--http", self.http, *self.flags]
-        self._began = time.monotonic()
+        self._began = steady_s()
         with self.output_path.open("ab") as output:
             self.process = self.popen(
                 command,
@@ -89,11 +92,11 @@ class ServeProcess:
         except BaseException:
             self.kill()
             raise
-        self.start_seconds = time.monotonic() - self._began
+        self.start_seconds = steady_s() - self._began
         self.kafka, self.http = ready["kafka"], ready["http"]
 
     def stop(self) -> None:
-        """SIGTERM; a process that then has to be killed, or that ends with an error, is a failure."""
+        """Sends SIGTERM. Raises ServeFailed if the process then has to be killed or ends with an error."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -111,7 +114,7 @@ class ServeProcess:
             raise ServeFailed(f"ended with exit code {code} after SIGTERM\n{self.output()}")
 
     def kill(self) -> None:
-        """SIGKILL: no handler runs, nothing is flushed."""
+        """Sends SIGKILL: no handler runs, nothing is flushed."""
         process, self.process = self.process, None
         if process is not None:
             process.kill()
@@ -135,10 +138,10 @@ class ServeProcess:
 
     @property
     def url(self) -> str:
-        return f"http://{self.http}"
+        return f"{self.scheme}://{self.http}"
 
     def output(self, lines: int = 40) -> str:
-        """The end of what it wrote to standard error."""
+        """Returns the end of what it wrote to standard error."""
         return "\n".join(self.output_path.read_text(errors="replace").splitlines()[-lines:])
 
     def _ready_line(self, deadline: float) -> Mapping[str, str]:
@@ -147,7 +150,7 @@ class ServeProcess:
         while True:
             if found := READY.search(text):
                 return found.groupdict()
-            readable, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+            readable, _, _ = select.select([pipe], [], [], max(0.0, deadline - steady_s()))
             if not readable:
                 raise ServeFailed(f"was not ready within {START_TIMEOUT_S:.0f} s\n{self.output()}")
             part = os.read(pipe, 4096)

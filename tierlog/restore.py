@@ -1,7 +1,7 @@
-"""Topics from a bucket into a data directory that no broker uses: `tierlog archive restore --data-dir`.
+"""Restores topics from a bucket into a data directory that no broker uses: `tierlog archive restore --data-dir`.
 
-Opens the directory as a broker would, without serving, and lets go of it cleanly: the next `tierlog serve` takes every
-restored partition in a higher leader epoch and goes on where the archive ends.
+It opens the directory as a broker would, but serves nothing, and closes it cleanly. The next `tierlog serve` leads
+every restored partition in a higher leader epoch and continues where the archive ends.
 """
 
 import os
@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 
 from cold_tier.objects.open import open_store
 from cold_tier.reports import RestoredTopic
+from hot_tier.clock import wall_ms
 from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.open import metadata_store
@@ -18,7 +19,6 @@ from hot_tier.cluster.standalone import name_cluster
 from hot_tier.ids import NodeId
 from hot_tier.log.manager import LogManager
 from offloader.restore import Restorer, restore_all
-from tierlog.broker import now_ms
 from tierlog.settings import Settings
 
 
@@ -29,8 +29,8 @@ async def restore_offline(
     async with AsyncExitStack() as parts:
         bucket = open_store(settings.store)
         parts.push_async_callback(bucket.close)
-        # The logs come before the rest of the directory: they hold the lock on it.
-        logs = LogManager(data_dir, settings.log, now_ms)
+        # The logs come first, because they hold the lock on the directory.
+        logs = LogManager(data_dir, settings.log, wall_ms)
         await logs.open(background=False)
         parts.push_async_callback(logs.close)
         store = metadata_store(settings.cluster.metadata, settings.etcd, data_dir)
@@ -41,8 +41,8 @@ async def restore_offline(
         image = ClusterImage(store)
         await image.open()
         parts.push_async_callback(image.close)
-        admin = TopicAdmin(store, image, defaults=settings.topic, settings=settings.cluster, clock=now_ms)
+        admin = TopicAdmin(store, image, defaults=settings.topic, settings=settings.cluster, clock=wall_ms)
         node_id = NodeId(settings.cluster.node_id)
-        restorer = Restorer(image, store, admin, logs, ProducerIds(store), node_id, now_ms())
+        restorer = Restorer(image, store, admin, logs, ProducerIds(store), node_id, wall_ms())
         async for topic in restore_all(bucket, restorer, names, config):
             yield topic

@@ -1,21 +1,23 @@
-"""The settings of one broker: which sections there are, where values come from, and what is said of a bad one.
+"""The settings of one broker: which sections there are, where values come from, and the errors for bad values.
 
-Each section is a frozen dataclass that lives with the package it steers; this module puts them together. A key
-is `section.name`. Its value is taken from the first of: a flag of `tierlog serve`, the environment variable
-`TIERLOG_SECTION__NAME`, the TOML file, the default. `topic.*` are the defaults of topics, by Kafka's names. Each
-listener beside the two usual ones has a section of its own, `listener.<name>`.
+Each section is a frozen dataclass in the package that uses it; this module puts them together. A key is `section.name`.
+Its value comes from the first of these that has one: a flag of `tierlog serve`, the environment variable
+`TIERLOG_SECTION__NAME`, the TOML file, the default. `topic.*` are the defaults of topics, with Kafka's names. Each
+listener besides the two usual ones has its own section, `listener.<name>`.
 
 Invariants:
-- Settings are read once, before anything starts, and passed on as values; nobody else reads the environment.
-- Whatever is wrong is a `SettingsError` that names the source (file and key, variable or flag), the value, what it
-  may be and, for an unknown key, the nearest right one.
+- Settings are read once, before anything starts, and passed on as values. Nothing else reads the environment.
+- Every mistake is a `SettingsError` that names the source (file and key, variable or flag), the value, the allowed
+  values and, for an unknown key, the nearest right one.
 
-Values are converted here and not by a settings library: those merge the sources first, and then nobody
-can say which of them held the bad value.
+Values are converted here and not by a settings library: such libraries merge the sources first, and then nobody can say
+which source had the bad value.
 """
 
 import difflib
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -25,16 +27,23 @@ from typing import Any, Final, Literal, NamedTuple, NewType, Union, get_args, ge
 
 from cold_tier.cache import ColdReadSettings
 from cold_tier.objects.open import StoreSettings
-from gateway.coordinators.settings import GroupSettings
+from gateway.audit.settings import AuditSettings
+from gateway.authorizer import AuthorizationSettings
+from gateway.coordinators.settings import GroupSettings, TransactionSettings
 from gateway.http.settings import HttpSettings
 from gateway.kafka_settings import KafkaSettings
 from gateway.listener import ListenerSettings
+from gateway.logins import LoginSettings
+from gateway.sql.settings import SqlSettings
+from gateway.tls import TlsSettings
+from gateway.tokens.settings import OauthSettings
 from hot_tier.cluster.etcd_settings import EtcdSettings
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.errors import InvalidConfig, SettingsError
 from hot_tier.log.config import TOPIC_SETTINGS, TopicConfig, parse_topic_config
 from hot_tier.log.settings import LogSettings
 from hot_tier.replication.settings import ReplicationSettings
+from hot_tier.secrets import is_reference, resolve_secret
 from offloader.prices import CostSettings
 from offloader.settings import OffloadSettings
 
@@ -46,17 +55,17 @@ LISTENER_NAME: Final = re.compile(r"[a-z0-9_-]+")
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
     log_level: Literal["debug", "info", "warning", "error"] = field(
-        default="info", metadata={"doc": "Least serious event that is written to standard error."}
+        default="info", metadata={"doc": "The least serious level of events that are written to standard error."}
     )
     log_format: Literal["auto", "console", "logfmt", "json"] = field(
         default="auto",
-        metadata={"doc": "How events are written, a line each; auto: for people on a terminal, else logfmt."},
+        metadata={"doc": "The form of events, one line each; auto: readable on a terminal, else logfmt."},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything `tierlog.broker.Broker` is told."""
+    """All settings of `tierlog.broker.Broker`."""
 
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
@@ -65,29 +74,38 @@ class Settings:
     log: LogSettings = field(default_factory=LogSettings)
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    audit: AuditSettings = field(default_factory=AuditSettings)
+    login: LoginSettings = field(default_factory=LoginSettings)
+    oauth: OauthSettings = field(default_factory=OauthSettings)
+    authorization: AuthorizationSettings = field(default_factory=AuthorizationSettings)
     groups: GroupSettings = field(default_factory=GroupSettings)
+    transactions: TransactionSettings = field(default_factory=TransactionSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     archive: OffloadSettings = field(default_factory=OffloadSettings)
     cache: ColdReadSettings = field(default_factory=ColdReadSettings)
+    sql: SqlSettings = field(default_factory=SqlSettings)
     cost: CostSettings = field(default_factory=CostSettings)
     topic: TopicConfig = field(default_factory=TopicConfig)
     listener: Mapping[str, ListenerSettings] = field(default_factory=dict)
-    """Listeners beside those that `kafka` and `http` make, and what is said of these two, by name."""
+    """By name: listeners besides those of `kafka` and `http`, and further settings of these two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key: where it goes and what it may be."""
+    """One key: where its value goes, and which values it may have."""
 
     section: str
     name: str
     """The field of the section's dataclass."""
     key: str
-    """As users write it: `kafka.port`, `topic.retention.ms`."""
+    """The key as users write it: `kafka.port`, `topic.retention.ms`."""
     type: Any
     default: Any
     doc: str
     low: int | None
+    secret: bool = False
+    """Its value is never shown. It may be a reference, `file:/path` or `env:NAME`."""
 
     @property
     def variable(self) -> str:
@@ -103,22 +121,31 @@ class Setting:
     def allowed(self) -> str:
         if self.section == "topic":
             return str(TOPIC_SETTINGS[self.key.removeprefix("topic.")].metadata["kind"].allowed)
+        if self.secret:
+            return "`file:/path`, `env:NAME` or the secret itself"
         return _allowed(self.type) + (f", at least {self.low}" if self.low is not None else "")
 
 
 class Given(NamedTuple):
-    """A value as somebody gave it; `source` is the words an error uses for where it stands."""
+    """A value as the user gave it. Errors use `source` to say where it was given."""
 
     key: str
     value: Any
     source: str
+    file: str = ""
+    """The settings file it was in, if it was in one."""
 
 
 def load_settings(
-    *, config: str | None = None, environment: Mapping[str, str] | None = None, flags: Sequence[Given] = ()
+    *,
+    config: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Sequence[Given] = (),
+    beneath: Sequence[Given] = (),
 ) -> Settings:
+    """`beneath` takes the place of defaults: whatever the user gave wins over it."""
     given: dict[str, tuple[Setting, Given]] = {}
-    for each in (*_from_file(config), *_from_environment(environment or {}), *flags):
+    for each in (*beneath, *_from_file(config), *_from_environment(environment or {}), *flags):
         setting = find_setting(each.key, each.source)
         given[setting.key] = (setting, each)
     sections = {section: _build(section, list(given.values())) for section in section_types()}
@@ -127,7 +154,7 @@ def load_settings(
 
 @cache
 def all_settings() -> Mapping[str, Setting]:
-    """Every setting by its normalized key, in the order of the reference page."""
+    """Returns every setting by its normalized key, in the order of the reference page."""
     found: dict[str, Setting] = {}
     for section, cls in {**section_types(), LISTENER: ListenerSettings}.items():
         hints = get_type_hints(cls)
@@ -143,6 +170,7 @@ def all_settings() -> Mapping[str, Setting]:
                 default=each.default,
                 doc=each.metadata["doc"],
                 low=each.metadata.get("min", 0 if hints[each.name] is int else None),
+                secret=each.metadata.get("secret", False),
             )
             found[_normalized(setting.key)] = setting
     return found
@@ -150,7 +178,7 @@ def all_settings() -> Mapping[str, Setting]:
 
 @cache
 def section_types() -> Mapping[str, type[Any]]:
-    """Returns the sections that there are once each; a listener has a section of its own."""
+    """Returns the sections that exist once each. Listeners are not among them: each has its own section."""
     return {name: hint for name, hint in get_type_hints(Settings).items() if name != LISTENER}
 
 
@@ -174,13 +202,13 @@ def _listener_setting(key: str, source: str) -> Setting | None:
         raise SettingsError(
             f"a listener cannot have the name {name!r}",
             where=source,
-            hint="a name has letters, digits, - and _, and stands between `listener.` and the setting",
+            hint="write `listener.NAME.SETTING`; a name has letters, digits, - and _",
         )
     return replace(setting, key=f"{LISTENER}.{name}.{setting.name}")
 
 
 def _normalized(key: str) -> str:
-    """One form for `kafka.max-request-bytes`, `topic.retention.ms` and `topic.retention_ms`."""
+    """Returns one form for `kafka.max-request-bytes`, `topic.retention.ms` and `topic.retention_ms`."""
     section, _, name = key.lower().partition(".")
     return f"{section}.{name.replace('-', '_').replace('.', '_')}"
 
@@ -199,11 +227,11 @@ def _from_file(path: str | None) -> Iterator[Given]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"is not TOML: {error}", where=path) from None
     for key, value in _flat(table, ()):
-        yield Given(key, value, f"{path}: {key}")
+        yield Given(key, value, f"{path}: {key}", path)
 
 
 def _flat(table: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """`[topic]` with `retention.ms = 1` is nested tables to TOML; a key is the path through them."""
+    """TOML reads `retention.ms = 1` in `[topic]` as nested tables. A key is the path through them."""
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, (*above, name))
@@ -213,8 +241,8 @@ def _flat(table: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[st
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[Given]:
     for variable, value in sorted(environment.items()):
-        # Without the double underscore it is none of ours: Kubernetes gives TIERLOG_PORT to
-        # everything beside a service called tierlog.
+        # Without the double underscore it is not one of ours: Kubernetes sets TIERLOG_PORT for everything beside a
+        # service called tierlog.
         if variable.startswith(ENVIRONMENT_PREFIX) and "__" in variable:
             section, _, name = variable.removeprefix(ENVIRONMENT_PREFIX).partition("__")
             yield Given(f"{section}.{name.replace('__', '.')}".lower(), value, variable)
@@ -259,6 +287,8 @@ def _build_topic(given: Sequence[tuple[Setting, Given]]) -> TopicConfig:
 
 
 def _convert(setting: Setting, given: Given) -> Any:
+    if setting.secret:
+        return _secret(setting, given)
     try:
         value = _read(setting.type, given.value)
     except (ValueError, TypeError):
@@ -267,10 +297,34 @@ def _convert(setting: Setting, given: Given) -> Any:
     else:
         bad = setting.low is not None and value is not None and value < setting.low
     if bad:
+        shown = "what was given" if setting.secret else repr(given.value)
         raise SettingsError(
-            f"{setting.key} cannot be {given.value!r}", where=given.source, hint=f"it is {setting.allowed}"
+            f"{setting.key} cannot be {shown}",
+            where=given.source,
+            hint=f"it is {setting.allowed}",
         )
     return value
+
+
+def _secret(setting: Setting, given: Given) -> str:
+    """Returns the secret itself. As a flag everybody on the machine sees it, and in a file whoever may read that."""
+    value = given.value
+    if not isinstance(value, str):
+        raise SettingsError(f"{setting.key} is no text", where=given.source, hint=f"it is {setting.allowed}")
+    if value and not is_reference(value):
+        if given.source.startswith("--"):
+            raise SettingsError(
+                f"{setting.key} is a secret, and others on this machine see the flags of a process",
+                where=given.source,
+                hint=f"give file:/path or env:NAME, or set {setting.variable}",
+            )
+        if given.file and os.stat(given.file).st_mode & stat.S_IROTH:
+            raise SettingsError(
+                f"{setting.key} is a secret, and everybody on this machine can read the file",
+                where=given.source,
+                hint=f"chmod o= {given.file}, or give file:/path or env:NAME there",
+            )
+    return resolve_secret(value, f"{given.source} ({setting.key})")
 
 
 _TRUTH: Final = {
@@ -286,7 +340,7 @@ _TRUTH: Final = {
 
 
 def _read(kind: Any, value: Any) -> Any:
-    """`value`, from TOML or from text, as `kind`; ValueError or TypeError when it is none."""
+    """Converts `value`, from TOML or from text, to `kind`. Raises ValueError or TypeError if it does not fit."""
     origin = get_origin(kind)
     if isinstance(kind, NewType):
         return _read(kind.__supertype__, value)
@@ -325,11 +379,11 @@ def _allowed(kind: Any) -> str:
     return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[kind]
 
 
-# The flags that have a short form
+# Flags that have a short form
 
 
 def split_address(text: str, flag: str, section: str) -> tuple[Given, Given]:
-    """`HOST:PORT` of `--kafka` and `--http` as the two settings it stands for; `[::1]:9092` for IPv6."""
+    """Splits `HOST:PORT` of `--kafka` and `--http` into the two settings; `[::1]:9092` for IPv6."""
     host, port = parse_address(text, flag)
     return Given(f"{section}.host", host, flag), Given(f"{section}.port", str(port), flag)
 

@@ -27,6 +27,10 @@ INTRODUCTION = """\
    ```
 4. the default below.
 
+Instead of a secret itself (`etcd.password`, for one) give `file:/path` or `env:NAME`; a line break at the end of such a
+file is no part of it. A secret itself is refused as a flag, since others on the machine see flags, and in a settings
+file that everybody can read.
+
 In flags `-` may stand for `_`. An unknown key or an impossible value stops the broker before it starts, with a message
 that names the place, the value and what it may be.
 
@@ -39,15 +43,22 @@ SECTIONS = {
     "broker": "The process",
     "cluster": "The node in its cluster",
     "etcd": "The connection to etcd",
+    "tls": "Certificates of this broker",
+    "login": "Users",
+    "oauth": "Tokens of an identity provider",
+    "authorization": "Who may do what",
+    "audit": "Who did what",
     "log": "Logs on local disk",
     "replication": "Copies on other brokers",
     "kafka": "Kafka clients",
     "http": "HTTP",
     "listener": "More listeners",
     "groups": "Consumer groups",
+    "transactions": "Transactions",
     "store": "The bucket",
     "archive": "Archiving into the bucket",
     "cache": "Reading from the bucket",
+    "sql": "Queries and the search by key",
     "cost": "Prices for `tierlog cost`",
     "topic": "Topics",
 }

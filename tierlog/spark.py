@@ -1,4 +1,4 @@
-"""`tierlog.spark` in a checkout: the folder `spark` under its public name. Each module is loaded once for both names.
+"""`tierlog.spark` in a checkout: the public name of the folder `spark`. Each module is loaded once for both names.
 
 In the wheel `spark` itself lies here, and this file does not (docs/decisions/packaging.md).
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _SameModules(MetaPathFinder, Loader):
-    """Finds `tierlog.spark.plan` as the module `spark.plan`, and all others alike."""
+    """Finds `tierlog.spark.plan` as the module `spark.plan`, and so for all others."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -29,7 +29,7 @@ class _SameModules(MetaPathFinder, Loader):
         sys.modules[module.__name__] = import_module(_short(module.__name__))
 
     def get_code(self, name: str) -> CodeType | None:
-        """For `python -m`."""
+        """`python -m` needs this."""
         spec = find_spec(_short(name))
         assert spec and isinstance(spec.loader, InspectLoader)
         return spec.loader.get_code(_short(name))

@@ -15,6 +15,7 @@ from tests.support.command import Ran, tierlog
 from tests.support.s3 import S3Server, credentials, weed
 from tests.support.service import MakeService, services
 from tests.support.waiting import wait_until
+from tierlog.cli import archive
 from tierlog.client import Client, path
 from tierlog.process import ServeProcess
 
@@ -244,7 +245,7 @@ def test_garbage_on_a_bucket_alone_is_only_shown(run: Any, bucket: str) -> None:
     os.utime(young, (0, 0))
     assert "deleted 1 objects" in run("archive", "gc", "--bucket", bucket, "--offline").out
     assert not young.exists()
-    assert "--offline go with --bucket" in run("archive", "gc", "--offline", code=2).err
+    assert "--offline only with --bucket" in run("archive", "gc", "--offline", code=2).err
 
 
 def test_a_damaged_object_fails_verification_and_reads_with_its_name(make_service: MakeService, tmp_path: Path) -> None:
@@ -449,3 +450,35 @@ def test_cost_is_shown_line_by_line(run: Any, node: ServeProcess, bucket: str, t
     ran = run("cost", "unarchived")
     assert ran.out == "" and "nothing of it is archived yet" in ran.err
     run("cost", "source", "--retention", "soon", code=2)
+
+
+def test_status_names_the_transaction_that_holds_the_archive(capsys: pytest.CaptureFixture[str]) -> None:
+    archived = {
+        "start_offset": 0,
+        "end_offset": 9,
+        "rows_bytes": 1000,
+        "index_bytes": 20,
+        "aside_bytes": 4,
+        "segments": 1,
+    }
+    partition = {
+        "topic": "orders",
+        "partition": 3,
+        "local": None,
+        "archived": archived,
+        "overlap": 0,
+        "backlog_bytes": 7,
+        "stopped": "",
+        "last_failure": "",
+        "recovered": None,
+        "held": None,
+    }
+    held_by = {"what": "transactional id 'bank-1', producer 4, from offset 9 on", "since_ms": 0}
+    held_by["hint"] = "if its producer is gone: `tierlog txn abort bank-1`"
+    works = {"works": True, "failure": ""}
+    archive._show_status([{**partition, "held_by": held_by}], works, [])
+    shown = capsys.readouterr()
+    assert "orders-3: held by transactional id 'bank-1', producer 4, from offset 9 on, since 1970-01-01" in shown.err
+    assert "tierlog txn abort bank-1" in shown.err
+    archive._show_status([partition], works, [])
+    assert "held by" not in capsys.readouterr().err, "a node of version 0.1 says nothing of it"

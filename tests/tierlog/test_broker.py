@@ -121,7 +121,8 @@ def test_a_port_in_use_is_said_before_data_is_touched(tmp_path: Path) -> None:
         ran = tierlog("serve", "--data-dir", str(tmp_path / "d"), "--kafka", address, code=2)
     assert f"cannot listen on {address}: Address already in use" in ran.err
     assert "stop what uses it" in ran.err and "--kafka HOST:PORT" in ran.err
-    elsewhere = tierlog("serve", "--data-dir", str(tmp_path / "d"), "--http", "192.0.2.1:8080", code=2)
+    flags = ("--kafka", "127.0.0.1:0", "--http", "192.0.2.1:8080")
+    elsewhere = tierlog("serve", "--data-dir", str(tmp_path / "d"), *flags, code=2)
     assert "use an address of this machine" in elsewhere.err
     assert not (tmp_path / "d").exists()
 

@@ -36,7 +36,7 @@ async def test_a_start_that_fails_after_recovery_leaves_the_damage_known(
         whole = torn.read_bytes()
         torn.write_bytes(whole[: len(whole) // 2])
         with monkeypatch.context() as patch:
-            patch.setattr("tierlog.broker.disown", unreachable)
+            patch.setattr("tierlog.assembly.disown", unreachable)
             with pytest.raises(MetadataUnavailable):
                 await cluster.start(2)
         await cluster.start(2)

@@ -386,6 +386,9 @@ def test_the_life_of_a_group(run, topic: str) -> None:  # type: ignore[no-untype
     assert offsets() == [2, 5]
     run("group", "reset", group, "--topic", topic, "--offset", "3")
     assert offsets() == [3, 3]
+    tried = run("group", "reset", group, "--topic", topic, "--to", "latest", "--dry-run", "--json").json
+    assert [each["offset"] for each in tried] == [5, 5] and offsets() == [3, 3]
+    run("group", "reset", group, "--topic", topic, "--offset", "3", "--dry-run", code=2)
     assert topic in run("group", "describe", group).out
     run("group", "delete", group)
     run("group", "describe", group, code=3)

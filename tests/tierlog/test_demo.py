@@ -63,6 +63,8 @@ def test_the_report_is_for_people(tmp_path: Path) -> None:
     assert "checks hold" in done.stdout
     assert "✗" not in done.stdout and done.stdout.count("✓") >= 10
     assert list((tmp_path / "kept").glob("data/logs/orders.*/*/*.log"))
+    assert f"tierlog serve --data-dir {tmp_path}/kept/data" in done.stdout
+    assert "http://127.0.0.1:8080/console" in done.stdout.splitlines()[-2]
 
 
 def test_a_spark_that_takes_too_long_is_a_check_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -24,6 +25,22 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
     yield words, command
     for name, each in getattr(command, "commands", {}).items():
         yield from commands(each, (*words, name))
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("to", {"topic"}),
+        ("topic ", {"create", "list", "describe", "alter", "delete"}),
+        ("topic create --parti", {"--partitions"}),
+    ],
+)
+def test_a_shell_completes_commands_and_flags(typed: str, completed: set[str]) -> None:
+    words = f"tierlog {typed}"
+    asked = {"_TIERLOG_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    command = str(Path(sys.executable).with_name("tierlog"))
+    ran = subprocess.run([command], env={**os.environ, **asked}, capture_output=True, text=True, check=True)
+    assert set(ran.stdout.split()) == completed
 
 
 @pytest.mark.parametrize(("words", "command"), list(commands(typer.main.get_command(app))))

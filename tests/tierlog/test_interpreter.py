@@ -20,7 +20,7 @@ def test_the_first_array_imports_no_pandas():
 
 @pytest.fixture
 def full_collections(monkeypatch):
-    """Of this process, which is left as it was."""
+    """Of this process, which is left as it was, but that what is here now is looked at by no collection any more."""
     monkeypatch.setattr(interpreter, "LOOK_EVERY_S", 0.02)
     monkeypatch.setattr(interpreter, "SHARE", 1)
     counted: list[int] = []
@@ -35,7 +35,6 @@ def full_collections(monkeypatch):
     yield counted
     gc.callbacks.remove(count)
     gc.set_threshold(*before)
-    gc.unfreeze()
 
 
 def young_collections() -> None:

@@ -1,5 +1,5 @@
-"""The command line. Modules here import the standard library and typer at the top and nothing else, so that
-`tierlog --help` answers at once; a command loads what it needs when it runs.
+"""The command line. Modules here import only the standard library and typer at the top, so that `tierlog --help`
+answers at once. A command loads what it needs when it runs.
 
 - `app`: the root command and how errors end the process
 - `serve`, `topics`, `groups`, `produce`, `consume`, `demo`: one module per command

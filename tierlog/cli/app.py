@@ -1,4 +1,4 @@
-"""The root command, and how every way of ending becomes an exit code.
+"""The root command, and the exit code for each way of ending.
 
 | code | meaning |
 |---|---|
@@ -6,7 +6,7 @@
 | 1 | failed; the message says why |
 | 2 | wrong usage: a flag, a value, a setting, a request that the node calls malformed |
 | 3 | what was named does not exist |
-| 4 | refused by what is there: it exists already, it has members, the offset is out of range |
+| 4 | refused because of what exists: it exists already, it has members, the offset is out of range |
 | 5 | no node, bucket or etcd answers, or it cannot serve now: try again |
 | 130 | interrupted |
 """
@@ -27,19 +27,26 @@ from hot_tier.errors import (
     UnknownTopic,
 )
 from tierlog.cli import (
+    acls,
+    api_keys,
     archive,
     cluster,
     consume,
     cost,
     demo,
     groups,
+    keys,
     output,
     plan,
     produce,
     replay,
     serve,
     spark,
+    sql,
+    tls,
     topics,
+    transactions,
+    users,
 )
 from tierlog.cli.help import HELP_FLAGS, Commands
 from tierlog.cli.pin import NoSuchPin
@@ -59,9 +66,16 @@ serve.register(app)
 topics.register(app)
 produce.register(app)
 consume.register(app)
+sql.register(app)
 groups.register(app)
+transactions.register(app)
+users.register(app)
+api_keys.register(app)
+tls.register(app)
+acls.register(app)
 replay.register(app)
 archive.register(app)
+keys.register(app)
 spark.register(app)
 cost.register(app)
 plan.register(app)
@@ -90,14 +104,17 @@ HINTS = {
     "unknown-topic": "`tierlog topic list` shows the topics, `tierlog topic create NAME` makes one",
     "unknown-partition": "`tierlog topic describe NAME` shows the partitions",
     "unknown-group": "`tierlog group list` shows the groups",
+    "unknown-transactional-id": "`tierlog txn list` shows the transactional ids",
+    "no-open-transaction": "`tierlog txn list --open` shows what is open",
     "unknown-broker": "`tierlog cluster status` shows the brokers",
     "topic-exists": "`tierlog topic describe NAME` shows it, `tierlog topic alter NAME` changes it",
     "message-too-large": "send less, or `tierlog topic alter NAME --config max.message.bytes=BYTES`",
     "offset-out-of-range": "`tierlog topic describe NAME` shows the offsets there are",
     "bad-setting": "`tierlog topic describe NAME --json` shows what settings there are",
+    "login-needed": "name a user: `user` and `password` in a profile, or TIERLOG_USER and TIERLOG_PASSWORD",
     "group-not-empty": "stop its consumers first; `tierlog group describe NAME` shows them",
 }
-"""What to do next where the node's own hint is for callers of its HTTP API."""
+"""What to do next, for errors whose own hint is for callers of the HTTP API."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -131,6 +148,8 @@ def exit_code(error: TierlogError) -> int:
             return 4
         case ServerUnreachable() | StoreUnavailable() | MetadataUnavailable():
             return 5
+        case Refused(kind="bad-query"):
+            return 2
         case Refused():
             return {400: 2, 404: 3, 409: 4, 408: 5, 413: 2, 429: 5, 503: 5}.get(error.status, 1)
         case _:

@@ -1,21 +1,22 @@
-"""`tierlog archive …`: looking after the archive, through a node, or with `--bucket` on a bucket alone.
+"""`tierlog archive …`: commands for the archive, through a node, or with `--bucket` on a bucket alone.
 
-On a bucket alone nothing is changed unless `--offline` says that no broker runs: the leader of a partition is the only
-one who may decide what of it goes.
+On a bucket alone nothing is changed unless `--offline` says that no broker runs: only the leader of a partition may
+decide what of it is deleted.
 """
 
 import os
-import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from hot_tier.clock import wall_ms
 from hot_tier.errors import UnknownTopic
 from tierlog.cli import output
 from tierlog.cli.help import Commands
-from tierlog.cli.options import DEFAULT_SERVER, Bucket, Json, S3Endpoint, Server
+from tierlog.cli.keys import shred
+from tierlog.cli.options import DEFAULT_SERVER, BucketUrl, Json, S3Endpoint, Server
 from tierlog.cli.pin import bucket_pins, pin, pins
 from tierlog.cli.repair import accept_loss, recover, take_over
 from tierlog.cli.times import show_time
@@ -24,7 +25,7 @@ from tierlog.client import Client, path
 
 if TYPE_CHECKING:
     from cold_tier.inventory import ArchivedTopic
-    from cold_tier.objects.retrying import RetryingStore
+    from cold_tier.objects.bucket import Bucket
     from cold_tier.reports import Garbage, RestoredTopic
     from tierlog.settings import Settings
 
@@ -32,10 +33,11 @@ T = TypeVar("T")
 
 NOT_ARCHIVED = "check the bucket and the name; a topic is there once its first segment is archived"
 
+_IN_BUCKET = ("rows_bytes", "index_bytes", "aside_bytes")
 RECENT_MS = 3_600_000
-"""How long `status` tells that archiving works again."""
+"""How long `status` reports that archiving works again."""
 LOOK_MS = 10_000
-"""How long a command waits for a bucket before it says that it does not answer."""
+"""How long a command waits for a bucket before it reports that it does not answer."""
 LONG_S = 3600.0
 """How long a node may be silent while it reads a large object."""
 
@@ -58,16 +60,20 @@ def register(app: typer.Typer) -> None:
     archive.command("pins", help="List the jobs that hold topics' retention.")(pins)
     archive.command(
         "recover",
-        help="Take up again what a bucket still has. For one that went back to an older state: its objects are there, "
-        "and no manifest names them.",
+        help="Add to an archive again what its bucket still has. For a bucket that went back to an older state: its "
+        "objects are there, but no manifest names them.",
     )(recover)
     archive.command(
         "accept-loss",
         help="Give up records that no bucket and no disk has. Does what `recover` does first.",
     )(accept_loss)
     archive.command(
+        "shred",
+        help="Destroy the key of an encrypted topic, for good.",
+    )(shred)
+    archive.command(
         "take-over",
-        help="Make an archive this cluster's own. For one to which another has published.",
+        help="Make an archive this cluster's own. For an archive to which another cluster has published.",
     )(take_over)
     app.add_typer(archive, name="archive")
 
@@ -77,12 +83,12 @@ def register(app: typer.Typer) -> None:
 
 def status(
     topics: Topics = None,
-    bucket: Bucket = None,
+    bucket: BucketUrl = None,
     s3_endpoint: S3Endpoint = None,
     server: Server = DEFAULT_SERVER,
     json: Json = False,
 ) -> None:
-    """Ends with 1 while archiving fails: a script that looks at nothing else learns of it."""
+    """Ends with 1 while archiving fails, so that a script can look at the exit code alone."""
     state = {"works": True}
     if bucket is None:
         found = list(node_status(server, topics or ()))
@@ -116,7 +122,7 @@ def _show_status(found: Sequence[dict[str, Any]], state: dict[str, Any], held_by
                 each["overlap"],
                 "?" if each["backlog_bytes"] is None else output.show_bytes(each["backlog_bytes"]),
                 output.show_bytes(each["local"]["bytes"]) if each["local"] else "?",
-                output.show_bytes(each["archived"]["rows_bytes"] + each["archived"]["index_bytes"])
+                output.show_bytes(sum(each["archived"].get(kind, 0) for kind in _IN_BUCKET))
                 if each["archived"]
                 else "-",
                 each["archived"]["segments"] if each["archived"] else "-",
@@ -135,10 +141,12 @@ def _show_status(found: Sequence[dict[str, Any]], state: dict[str, Any], held_by
         elif each["last_failure"]:
             since = f" since {show_time(each['failing_since'])}" if each["failing_since"] else ""
             output.note(f"{name}: archiving fails{since}: {each['last_failure']}")
-        elif each["recovered"] and each["recovered"] > time.time() * 1000 - RECENT_MS:
+        elif each["recovered"] and each["recovered"] > wall_ms() - RECENT_MS:
             output.note(f"{name}: archiving works again since {show_time(each['recovered'])}")
         if each["held"]:
             output.note(f"{name}: needs repair: {each['held']['why']}")
+        if held := each.get("held_by"):
+            output.note(f"{name}: held by {held['what']}, since {show_time(held['since_ms'])}; {held['hint']}")
 
 
 def node_status(server: str, topics: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -190,7 +198,7 @@ def _range(held: dict[str, Any] | None) -> str:
 
 def verify(
     topics: Topics = None,
-    bucket: Bucket = None,
+    bucket: BucketUrl = None,
     s3_endpoint: S3Endpoint = None,
     server: Server = DEFAULT_SERVER,
     json: Json = False,
@@ -252,7 +260,7 @@ async def _bucket_verification(settings: "Settings", topics: Sequence[str]) -> A
 
 
 def _in_step(lines: AsyncIterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What an asynchronous iterator gives, as it gives it."""
+    """Yields what an asynchronous iterator yields."""
 
     async def following() -> dict[str, Any] | None:
         return await anext(lines, None)
@@ -270,16 +278,16 @@ def _in_step(lines: AsyncIterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def gc(
     topics: Topics = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="No broker runs on this bucket: delete, do not only show.")
+        bool, typer.Option("--offline", help="Delete, do not only show. Only if no broker runs on this bucket.")
     ] = False,
-    bucket: Bucket = None,
+    bucket: BucketUrl = None,
     s3_endpoint: S3Endpoint = None,
     server: Server = DEFAULT_SERVER,
     json: Json = False,
 ) -> None:
     if bucket is None:
         if topics or offline:
-            raise typer.BadParameter("a node collects all it leads: topics and --offline go with --bucket")
+            raise typer.BadParameter("a node collects everything it leads: use topics and --offline only with --bucket")
         with Client(server, timeout_s=LONG_S) as client:
             collected = client.post(path("archive", "gc"), {})
         if json:
@@ -310,7 +318,6 @@ def gc(
 
 async def _bucket_garbage(settings: "Settings", topics: Sequence[str], *, delete: bool) -> list["Garbage"]:
     from cold_tier.checking.garbage import find_garbage
-    from tierlog.broker import now_ms
 
     found: list[Garbage] = []
     async with opened(settings) as store:
@@ -320,7 +327,7 @@ async def _bucket_garbage(settings: "Settings", topics: Sequence[str], *, delete
                 lives.setdefault((topic.name, layout.partition), []).append(layout)
         with output.progress("look for garbage", len(lives)) as advance:
             for layouts in lives.values():
-                garbage = await find_garbage(store, layouts, settings.archive, now_ms())
+                garbage = await find_garbage(store, layouts, settings.archive, wall_ms())
                 if delete and garbage:
                     await store.delete([each.key for each in garbage])
                 found += garbage
@@ -339,13 +346,15 @@ def restore(
     data_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="The data directory of a node that does not run. Needs --bucket.")
     ] = None,
-    bucket: Bucket = None,
+    bucket: BucketUrl = None,
     s3_endpoint: S3Endpoint = None,
     server: Server = DEFAULT_SERVER,
     json: Json = False,
 ) -> None:
     if (data_dir is None) != (bucket is None):
-        raise typer.BadParameter("without a node it takes both --bucket and --data-dir; through a node, neither")
+        raise typer.BadParameter(
+            "give both --bucket and --data-dir to restore without a node; through a node, give neither"
+        )
     names, settings = topic or [], settings_of(config)
     if data_dir is None or bucket is None:
         with Client(server, timeout_s=LONG_S) as client:
@@ -392,7 +401,7 @@ async def _restore(settings: "Settings", names: Sequence[str], config: dict[str,
 
 
 def run_async(what: Coroutine[Any, Any, T]) -> T:
-    """Loads asyncio only when it is needed: `tierlog --help` is quicker without."""
+    """Loads asyncio only when it is needed, because `tierlog --help` is faster without it."""
     import asyncio
 
     return asyncio.run(what)
@@ -412,12 +421,12 @@ def bucket_settings(
 
 
 @asynccontextmanager
-async def opened(settings: "Settings") -> AsyncIterator["RetryingStore"]:
+async def opened(settings: "Settings") -> AsyncIterator["Bucket"]:
     from cold_tier.layout import PROBES
     from cold_tier.objects.open import open_store
     from tierlog.logging import configure_logging
 
-    configure_logging("error")  # The command tells of what fails, and standard output is for its result.
+    configure_logging("error")  # The command itself reports failures, and standard output is for its result.
     store = open_store(settings.store)
     try:
         await anext(aiter(store.within(LOOK_MS).list(PROBES)), None)
@@ -426,7 +435,7 @@ async def opened(settings: "Settings") -> AsyncIterator["RetryingStore"]:
         await store.close()
 
 
-async def find_archived(store: "RetryingStore", topics: Sequence[str]) -> list["ArchivedTopic"]:
+async def find_archived(store: "Bucket", topics: Sequence[str]) -> list["ArchivedTopic"]:
     from cold_tier.inventory import find_topics
 
     found = await find_topics(store, topics[0] if len(topics) == 1 else None)

@@ -1,4 +1,4 @@
-"""`tierlog cluster up|status`; `cluster_moves` has the commands that move replicas."""
+"""`tierlog cluster up|status`; `cluster_moves` has the commands that move replicas, `cluster_rebuild` the last way."""
 
 import signal
 import threading
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from hot_tier.errors import SettingsError
-from tierlog.cli import cluster_moves, output
+from tierlog.cli import cluster_moves, cluster_rebuild, output
 from tierlog.cli.help import Commands
 from tierlog.cli.options import DEFAULT_SERVER, Json, Server
 from tierlog.client import Client
@@ -23,30 +23,37 @@ LOOK_S: Final = 0.5
 
 def register(app: typer.Typer) -> None:
     cluster = Commands(no_args_is_help=True, help="Run a cluster on this machine, and see how one is doing.")
-    cluster.command("up", help="Run etcd and some brokers until SIGTERM or Ctrl-C. The same ones again later.")(up)
+    cluster.command(
+        "up", help="Run etcd and some brokers until SIGTERM or Ctrl-C. A later call runs the same ones again."
+    )(up)
     cluster.command("status", help="Show brokers, leaders, and partitions with replicas missing.")(status)
     cluster_moves.register(cluster)
+    cluster_rebuild.register(cluster)
     app.add_typer(cluster, name="cluster")
 
 
 def up(
     brokers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many. [default: as many as last time, or 3]")
+        int | None, typer.Option(min=1, metavar="N", help="Number of brokers. [default: as many as last time, or 3]")
     ] = None,
     data_dir: Annotated[str, typer.Option(metavar="DIR", help="Where everything is kept.")] = "cluster",
     bucket: Annotated[
         str | None, typer.Option(metavar="URL", help="file:///path or s3://bucket/prefix. [default: DIR/bucket]")
     ] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Make certificates and an admin user, and let nobody else in from then on.")
+    ] = False,
     json: Json = False,
 ) -> None:
     from tierlog.cluster_process import LocalCluster
     from tierlog.exclusive import keep_files_private
+    from tierlog.secured import forget
 
     if not data_dir.strip():
         raise SettingsError("data_dir cannot be empty", where="--data-dir", hint="name a directory, or leave it out")
     keep_files_private()
     stopping = threading.Event()
-    cluster = LocalCluster(Path(data_dir), brokers, bucket)
+    cluster = LocalCluster(Path(data_dir), brokers, bucket, secure=secure)
     _on_signals(_interrupt)
     with output.after(1.0, f"starting etcd and {len(cluster.brokers)} brokers in {cluster.directory}"):
         cluster.start()
@@ -58,6 +65,7 @@ def up(
         cluster.stop()
     finally:
         cluster.kill()
+        forget(broker.http for broker in cluster.brokers.values())
 
 
 def _on_signals(handler: Callable[..., None]) -> None:
@@ -66,15 +74,23 @@ def _on_signals(handler: Callable[..., None]) -> None:
 
 
 def _interrupt(*_: object) -> None:
-    """While it starts and while it stops, a signal ends all of it at once."""
+    """While the cluster starts or stops, a signal ends all of it at once."""
     raise KeyboardInterrupt
 
 
 def _announce(cluster: "LocalCluster", *, as_json: bool) -> None:
+    from tierlog.secured import forget
+
     brokers = [
         {"id": node, "kafka": broker.kafka, "http": broker.url, "pid": broker.pid, "output": str(broker.output_path)}
         for node, broker in cluster.brokers.items()
     ]
+    exports = [f"export TIERLOG_SERVER={','.join(broker.url for broker in cluster.brokers.values())}"]
+    servers = [broker.http for broker in cluster.brokers.values()]
+    if cluster.closed is not None:
+        exports = cluster.closed.announce(cluster.kafka, servers)
+    else:
+        forget(servers)
     if as_json:
         output.print_json({"metadata": cluster.plan.metadata, "bucket": cluster.plan.bucket, "brokers": brokers})
     else:
@@ -82,12 +98,13 @@ def _announce(cluster: "LocalCluster", *, as_json: bool) -> None:
             ("broker>", "kafka", "http", "pid>"),
             [(each["id"], each["kafka"], each["http"], each["pid"]) for each in brokers],
         )
-        print(f"export TIERLOG_SERVER={','.join(broker.url for broker in cluster.brokers.values())}")
+        for line in exports:
+            print(line)
         print(f"tierlog cluster ready kafka={cluster.kafka} metadata={cluster.plan.metadata}")
 
 
 def _wait(cluster: "LocalCluster", stopping: threading.Event) -> None:
-    """A broker that ends is told of and left as it is: to see what the others do is what such a cluster is for."""
+    """Reports a broker that ends and leaves it so: such a cluster is for seeing what the others do then."""
     told: set[str] = set()
     while not stopping.wait(LOOK_S):
         processes = {f"broker {node}": broker.process for node, broker in cluster.brokers.items()}

@@ -1,4 +1,6 @@
-"""`tierlog cluster decommission|rebalance`: begin it, and wait until it is done. An interrupted wait stops nothing."""
+"""`tierlog cluster decommission|rebalance`: starts it and waits until it is done. If the wait is interrupted, it still
+goes on.
+"""
 
 import time
 from typing import Annotated, Any, Final

@@ -8,15 +8,15 @@ turn; order holds within a partition. With `--group` a page is committed after i
 import os
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
 
+from hot_tier.clock import wall_ms
 from tierlog.cli import output, records
-from tierlog.cli.options import DEFAULT_SERVER, Json, Server, TopicName
+from tierlog.cli.options import DEFAULT_SERVER, Json, Partitions, Server, TopicName
 from tierlog.cli.times import parse_range
 from tierlog.cli.topics import partitions_to_read
 from tierlog.client import Client, path
@@ -51,6 +51,7 @@ class Consumer:
     json: bool
     separator: bytes | None
     follow: bool
+    isolation: str | None
     written: int = 0
     stopping: threading.Event = field(default_factory=threading.Event)
     writing: threading.Lock = field(default_factory=threading.Lock)
@@ -73,7 +74,7 @@ class Consumer:
             self.stopping.set()
 
     def _page(self, client: Client, position: Position, wait_ms: int) -> int:
-        query: dict[str, Any] = {"limit": PAGE, "wait_ms": wait_ms or None, "to": self.to}
+        query: dict[str, Any] = {"limit": PAGE, "wait_ms": wait_ms or None, "to": self.to, "isolation": self.isolation}
         if self.limit is not None:
             query["limit"] = max(1, min(PAGE, self.limit - self.written))
         if self.group is None:
@@ -118,48 +119,49 @@ def register(app: typer.Typer) -> None:
     app.command("consume", help="Write a topic's records to standard output.")(consume)
 
 
+FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="Start at the oldest record.")]
+FromOffset = Annotated[int | None, typer.Option(min=0, metavar="N", help="Start at this offset.")]
+FromTime = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="Start at this time: -1h, 2026-03-01T08:00:00Z.")
+]
+ToTime = Annotated[str | None, typer.Option(metavar="TIME", help="Stop before this time.")]
+AsGroup = Annotated[
+    str | None, typer.Option(metavar="GROUP", help="Start where this consumer group is, and commit what was written.")
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", "--max-messages", min=1, metavar="N", help="Stop after so many records.")
+]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with new records until interrupted.")]
+Uncommitted = Annotated[
+    bool, typer.Option("--read-uncommitted", help="Read open and aborted transactions too, up to the high watermark.")
+]
+KeySeparator = Annotated[str | None, typer.Option(metavar="TEXT", help="Write key, this, value. Write \\t for a tab.")]
+
+
 def consume(
     topic: TopicName,
-    partition: Annotated[
-        list[int] | None, typer.Option(min=0, metavar="N", help="Only this partition; may be repeated. [default: all]")
-    ] = None,
-    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start at the oldest record.")] = False,
-    offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="Start at this offset.")] = None,
-    from_: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Start at this time: -1h, 2026-03-01T08:00:00Z.")
-    ] = None,
-    to: Annotated[str | None, typer.Option(metavar="TIME", help="Stop before this time.")] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="GROUP", help="Start where this consumer group is, and commit what was written."),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "--max-messages", min=1, metavar="N", help="Stop after so many records.")
-    ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new records until interrupted.")] = False,
-    key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Write key, this, value. Write \\t for a tab.")
-    ] = None,
+    partition: Partitions = None,
+    from_beginning: FromBeginning = False,
+    offset: FromOffset = None,
+    from_: FromTime = None,
+    to: ToTime = None,
+    group: AsGroup = None,
+    limit: Limit = None,
+    follow: Follow = False,
+    read_uncommitted: Uncommitted = False,
+    key_separator: KeySeparator = None,
     server: Server = DEFAULT_SERVER,
     json: Json = False,
 ) -> None:
-    starts = [
-        flag
-        for flag, given in (
-            ("--from-beginning", from_beginning),
-            ("--offset", offset is not None),
-            ("--from", from_ is not None),
-            ("--group", group is not None),
-        )
-        if given
-    ]
-    if len(starts) > 1:
-        raise typer.BadParameter(f"{' and '.join(starts)} contradict each other: give one")
+    starts = {"--from-beginning": from_beginning or None, "--offset": offset, "--from": from_, "--group": group}
+    given = [flag for flag, value in starts.items() if value is not None]
+    if len(given) > 1:
+        raise typer.BadParameter(f"{' and '.join(given)} contradict each other: give one")
     if follow and to is not None:
         raise typer.BadParameter("--follow and --to contradict each other: give one")
     if json and key_separator is not None:
         raise typer.BadParameter("--key-separator is for lines, --json has keys of its own")
-    from_ms, to_ms = parse_range(from_, to, int(time.time() * 1000))
+    from_ms, to_ms = parse_range(from_, to, wall_ms())
     start: dict[str, Any] = {"offset": "latest" if follow else "earliest"}
     if from_beginning:
         start = {"offset": "earliest"}
@@ -176,6 +178,7 @@ def consume(
         json=json,
         separator=None if key_separator is None else records.separator(key_separator),
         follow=follow,
+        isolation="read_uncommitted" if read_uncommitted else None,
     )
     positions = _positions(consumer, partition, start)
     try:
@@ -197,7 +200,8 @@ def consume(
 def _positions(consumer: Consumer, wanted: list[int] | None, start: dict[str, Any]) -> list[Position]:
     with Client(consumer.server) as client:
         chosen = partitions_to_read(client.get(path("topics", consumer.topic)), wanted)
-    return [Position(each["partition"], start, None if consumer.follow else each["high_watermark"]) for each in chosen]
+    end = "last_stable_offset" if consumer.isolation is None else "high_watermark"
+    return [Position(each["partition"], start, None if consumer.follow else each[end]) for each in chosen]
 
 
 def _follow(consumer: Consumer, positions: list[Position]) -> None:

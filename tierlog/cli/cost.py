@@ -1,4 +1,4 @@
-"""`tierlog cost`: what topics cost per month in the bucket, beside the same history on replicated local disks."""
+"""`tierlog cost`: what topics cost per month in the bucket, compared with the same history on local disks."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,16 +8,16 @@ import typer
 
 from tierlog.cli import output
 from tierlog.cli.archive import Topics, bucket_settings, bucket_status, node_status, opened, run_async
-from tierlog.cli.options import DEFAULT_SERVER, Bucket, Json, S3Endpoint, Server
+from tierlog.cli.options import DEFAULT_SERVER, BucketUrl, Json, S3Endpoint, Server
 from tierlog.cli.times import parse_duration
 from tierlog.client import Client, path
 
 if TYPE_CHECKING:
-    from offloader.cost import Estimate, TopicFacts
+    from cold_tier.reports import Estimate, TopicFacts
     from tierlog.settings import Settings
 
 SHORT_MS = 3_600_000
-"""A rate taken from less history than this deserves a word."""
+"""With less history than this, a note says that the rate is uncertain."""
 
 
 def register(app: typer.Typer) -> None:
@@ -27,13 +27,13 @@ def register(app: typer.Typer) -> None:
 def cost(
     topics: Topics = None,
     retention: Annotated[
-        str | None, typer.Option(metavar="TIME", help="As if the topic kept this much: 30d, 12h. [default: as it is]")
+        str | None, typer.Option(metavar="TIME", help="Reckon with this retention: 30d, 12h. [default: as it is]")
     ] = None,
     replays: Annotated[float, typer.Option(min=0, metavar="N", help="How often all of it is read per month.")] = 1,
     config: Annotated[
         str | None, typer.Option(envvar="TIERLOG_CONFIG", metavar="FILE", help="TOML file with prices in [cost].")
     ] = None,
-    bucket: Bucket = None,
+    bucket: BucketUrl = None,
     s3_endpoint: S3Endpoint = None,
     server: Server = DEFAULT_SERVER,
     json: Json = False,
@@ -97,7 +97,7 @@ async def _bucket_facts(settings: "Settings", topics: Sequence[str]) -> list[tup
 
 
 def _facts(partitions: Sequence[Mapping[str, Any]], config: Mapping[str, str]) -> "TopicFacts":
-    from offloader.cost import TopicFacts
+    from cold_tier.reports import TopicFacts
 
     archived = [each["archived"] for each in partitions if each["archived"]]
     spans = [each["max_timestamp"] - each["min_timestamp"] for each in archived if each["max_timestamp"] is not None]
@@ -105,7 +105,8 @@ def _facts(partitions: Sequence[Mapping[str, Any]], config: Mapping[str, str]) -
         partitions=len(archived),
         segments=sum(each["segments"] for each in archived),
         rows_bytes=sum(each["rows_bytes"] for each in archived),
-        index_bytes=sum(each["index_bytes"] for each in archived),
+        # A node of version 0.1 does not say what is aside: it has nothing there.
+        index_bytes=sum(each["index_bytes"] + each.get("aside_bytes", 0) for each in archived),
         log_bytes=sum(each["log_bytes"] for each in archived),
         span_ms=max(spans, default=0),
         retention_ms=int(config["retention.ms"]),

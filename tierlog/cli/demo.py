@@ -1,5 +1,6 @@
 """`tierlog demo`."""
 
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -9,19 +10,27 @@ import typer
 from tierlog.cli import output
 from tierlog.cli.options import Json
 
+CONSOLE = "http://127.0.0.1:8080/console      the console, in a browser"
 NODE = (
     "Try it yourself:",
     "tierlog serve                              a service on 127.0.0.1:9092 (Kafka) and :8080 (HTTP)",
     "tierlog topic create orders --partitions 4",
     "echo hello | tierlog produce orders",
     "tierlog consume orders --from -1h --json",
+    CONSOLE,
 )
 CLUSTER = (
     "Try it yourself:",
     "tierlog cluster up --brokers 3             etcd and three brokers, until Ctrl-C",
     "tierlog topic create orders --partitions 6 --config min.insync.replicas=2",
     "tierlog cluster status",
+    CONSOLE,
 )
+
+
+def _served(kept: Path) -> tuple[str, str]:
+    data = shlex.quote(str(kept.absolute() / "data"))
+    return f"tierlog serve --data-dir {data}", "http://127.0.0.1:8080/console#/topics/orders/tiers"
 
 
 def register(app: typer.Typer) -> None:
@@ -54,5 +63,6 @@ def demo(
     if json:
         output.print_json(report.document())
     else:
-        report.closing(CLUSTER if cluster else NODE)
+        kept = () if keep is None or cluster else ("What the demo left, as the console shows it:", *_served(keep))
+        report.closing((*kept, *(CLUSTER if cluster else NODE)))
     raise typer.Exit(1 if report.failed else 0)

@@ -1,10 +1,10 @@
 """`tierlog group list|describe|reset|delete`."""
 
-import time
 from typing import Annotated, Any
 
 import typer
 
+from hot_tier.clock import wall_ms
 from tierlog.cli import output
 from tierlog.cli.help import Commands
 from tierlog.cli.options import DEFAULT_SERVER, GroupName, Json, Server
@@ -59,7 +59,7 @@ def describe(group: GroupName, server: Server = DEFAULT_SERVER, json: Json = Fal
 
 
 def _lag(offsets: dict[str, Any]) -> str:
-    """Never less than it is: where nothing is committed, what is not read is not known."""
+    """The lag shown is never too low. For a partition without a committed offset it is unknown."""
     if offsets["lag"] is not None:
         return str(offsets["lag"])
     lags = [each["lag"] for each in offsets["offsets"]]
@@ -83,26 +83,32 @@ def reset(
     group: GroupName,
     topic: Annotated[str, typer.Option(metavar="TOPIC", help="The topic to move in.", show_default=False)],
     to: Annotated[
-        str | None, typer.Option(metavar="earliest|latest|TIME", help="Where to; a time is as for `tierlog consume`.")
+        str | None, typer.Option(metavar="earliest|latest|TIME", help="The new place; a time as for `tierlog consume`.")
     ] = None,
-    offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="Where to, as an offset.")] = None,
-    partition: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this one. [default: all]")] = None,
+    offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="The new place as an offset.")] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Only this partition. [default: all]")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --to: only show where the group would be.")] = False,
     server: Server = DEFAULT_SERVER,
     json: Json = False,
 ) -> None:
     if (to is None) == (offset is None):
         raise typer.BadParameter("say where to: --to earliest, --to latest, --to TIME or --offset N")
+    if dry_run and to is None:
+        raise typer.BadParameter("--dry-run needs --to: an offset is where you say")
     with Client(server) as client:
         if to is not None:
-            target = to if to in ("earliest", "latest") else parse_time(to, int(time.time() * 1000))
+            target = to if to in ("earliest", "latest") else parse_time(to, wall_ms())
             wanted = {"topic": topic, "to": target} | ({} if partition is None else {"partition": partition})
-            client.post(path("consumer-groups", group, "offsets", "reset"), wanted)
+            wanted |= {"dry_run": True} if dry_run else {}
+            now = client.post(path("consumer-groups", group, "offsets", "reset"), wanted)["offsets"]
         else:
             known = [each["partition"] for each in client.get(path("topics", topic))["partitions"]]
             for number in known if partition is None else [partition]:
                 committed = {"topic": topic, "partition": number, "offset": offset}
                 client.post(path("consumer-groups", group, "offsets"), committed)
-        now = client.get(path("consumer-groups", group, "offsets"))["offsets"]
+            now = client.get(path("consumer-groups", group, "offsets"))["offsets"]
     moved = [each for each in now if each["topic"] == topic and partition in (None, each["partition"])]
     if json:
         output.print_json(moved)

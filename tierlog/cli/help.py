@@ -1,15 +1,27 @@
-"""Help in the words of people who use the command: no Python types, and ranges as one would say them."""
+"""What all commands have in common: plain help texts, without Python types and with ranges in words; and `--profile`
+where there is `--server`.
+"""
 
+import inspect
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
+from tierlog.access import choose_profile
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 HELP_FLAGS = ["-h", "--help"]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile", envvar="TIERLOG_PROFILE", metavar="NAME", help="A table of ~/.config/tierlog/config.toml."
+    ),
+]
 
 _TYPE = re.compile(r" <([^<>]+)>$")
 _BETWEEN = re.compile(r"(\d+)<=x<=(\d+)")
@@ -37,7 +49,7 @@ class Command(TyperCommand):
 
 
 def _shown(found: re.Match[str]) -> str:
-    """Of what typer shows in angle brackets, words to choose from are worth it."""
+    """Of what typer shows in angle brackets, keeps only lists of words to choose from."""
     return f" {found[1]}" if "|" in found[1] else ""
 
 
@@ -46,8 +58,32 @@ def _said(text: str) -> str:
 
 
 class Commands(typer.Typer):
-    """A group of commands whose help is plain."""
+    """A group of commands whose help is plain, and of which those with `--server` have `--profile`."""
 
     def command(self, name: str | None = None, **more: Any) -> Callable[[F], F]:
         more.setdefault("cls", Command)
-        return super().command(name, **more)
+        register = super().command(name, **more)
+
+        def registered(function: F) -> F:
+            register(_with_profile(function))
+            return function
+
+        return registered
+
+
+def _with_profile(function: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    where = next((index for index, each in enumerate(parameters) if each.name == "server"), None)
+    if where is None:
+        return function
+
+    @wraps(function)
+    def call(*given: Any, profile: str | None = None, **named: Any) -> Any:
+        choose_profile(profile)
+        return function(*given, **named)
+
+    own = inspect.Parameter("profile", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=Profile)
+    parameters.insert(where + 1, own)
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return call

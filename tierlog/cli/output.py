@@ -1,8 +1,8 @@
 """What commands print: results to standard output, everything else to standard error.
 
-With `--json` standard output carries one JSON document (or one per line, for streams) and errors are JSON on
-standard error. Tables are never cut to the width of a terminal that is not there. Rich is loaded only when a
-table or a progress bar is drawn.
+With `--json` standard output has one JSON document (or one per line, for streams), and errors are JSON on standard
+error. If the output is not a terminal, tables are never cut to a width. Rich is loaded only when a table or a progress
+bar is drawn.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 from hot_tier.errors import TierlogError
 
 WIDE = 100_000
-"""Columns of an output that is no terminal: nothing is wrapped."""
+"""The width of an output that is not a terminal, so that nothing is wrapped."""
 
 
 def print_json(value: Any) -> None:
@@ -38,7 +38,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, tit
 
 
 def show_bytes(count: int) -> str:
-    """`4.2 MB`; exact below a thousand."""
+    """Returns `4.2 MB`, or the exact number below a thousand."""
     size, unit = float(count), 0
     while size >= 1000 and unit < 5:
         size /= 1000
@@ -47,13 +47,13 @@ def show_bytes(count: int) -> str:
 
 
 def note(text: str) -> None:
-    """For people; programs read standard output."""
+    """Prints a text for people. Programs read standard output."""
     print(text, file=sys.stderr)
 
 
 @contextmanager
 def after(seconds: float, text: str) -> Iterator[None]:
-    """Says `text` to a person who waits, if what is inside takes longer than that."""
+    """Prints `text` for a waiting person if the `with` block takes longer than `seconds`."""
     if not sys.stderr.isatty():
         yield
         return
@@ -79,7 +79,7 @@ def report(error: TierlogError, code: int, *, as_json: bool) -> None:
 
 @contextmanager
 def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error if that is a terminal; yields what to call with the number just done."""
+    """Shows a bar on standard error if that is a terminal. Yields a function; call it with the number just done."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return

@@ -1,4 +1,4 @@
-"""`tierlog archive pin|pins`: jobs that read a topic's archive for long hold its retention (`cold_tier.pins`)."""
+"""`tierlog archive pin|pins`: long jobs that read a topic's archive suspend its retention (`cold_tier.pins`)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,7 +7,7 @@ import typer
 
 from hot_tier.errors import TierlogError, UnknownTopic
 from tierlog.cli import output
-from tierlog.cli.options import DEFAULT_SERVER, Bucket, Json, S3Endpoint, Server, TopicName
+from tierlog.cli.options import DEFAULT_SERVER, BucketUrl, Json, S3Endpoint, Server, TopicName
 from tierlog.cli.times import parse_duration, show_time
 from tierlog.client import Client, path
 
@@ -16,15 +16,17 @@ if TYPE_CHECKING:
 
 
 class NoSuchPin(TierlogError):
-    """Nothing holds the topic by this name."""
+    """The topic has no pin of this name."""
 
 
 def pin(
     topic: TopicName,
     bucket: Annotated[str, typer.Option("--bucket", metavar="URL", help="file:///path or s3://bucket/prefix.")],
-    name: Annotated[str, typer.Option(metavar="NAME", help="Of the job; the same name again extends its pin.")] = "pin",
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="The job's name. The same name again extends its pin.")
+    ] = "pin",
     hold: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="The pin is void after so long, as 12h or 7d.")
+        str, typer.Option("--for", metavar="TIME", help="How long the pin holds at most, such as 12h or 7d.")
     ] = "24h",
     release: Annotated[bool, typer.Option("--release", help="The job is done: take its pin away.")] = False,
     s3_endpoint: S3Endpoint = None,
@@ -46,7 +48,7 @@ def pins(
     topics: Annotated[
         list[str] | None, typer.Argument(metavar="TOPIC", show_default=False, help="All if none is named.")
     ] = None,
-    bucket: Bucket = None,
+    bucket: BucketUrl = None,
     s3_endpoint: S3Endpoint = None,
     server: Server = DEFAULT_SERVER,
     json: Json = False,
@@ -72,12 +74,12 @@ def pins(
 
 
 async def _pin(settings: "Settings", topic: str, name: str, hold_ms: int | None) -> list[dict[str, Any]]:
-    """Places the pin, or takes it away where `hold_ms` is None; all that hold the topic then."""
+    """Places the pin, or deletes it if `hold_ms` is None. Returns all pins that hold the topic after that."""
     from dataclasses import asdict
 
     from cold_tier import pins
     from cold_tier.inventory import find_topics
-    from tierlog.broker import now_ms
+    from hot_tier.clock import wall_ms
     from tierlog.cli.archive import NOT_ARCHIVED, opened
 
     async with opened(settings) as store:
@@ -90,25 +92,25 @@ async def _pin(settings: "Settings", topic: str, name: str, hold_ms: int | None)
             if hold_ms is None:
                 released |= await pins.release(store, topic, life.id, name)
             else:
-                await pins.place(store, topic, life.id, name, now_ms(), hold_ms)
-            found += map(asdict, await pins.held(store, topic, life.id, now_ms()))
+                await pins.place(store, topic, life.id, name, wall_ms(), hold_ms)
+            found += map(asdict, await pins.held(store, topic, life.id, wall_ms()))
         if hold_ms is None and not released:
             names = ", ".join(each["name"] for each in found) or "none"
-            raise NoSuchPin(f"no pin {name!r} holds {topic}", where=store.url, hint=f"those that do: {names}")
+            raise NoSuchPin(f"no pin {name!r} holds {topic}", where=store.url, hint=f"pins that hold it: {names}")
         return found
 
 
 async def bucket_pins(settings: "Settings", topics: Sequence[str]) -> list[dict[str, Any]]:
-    """As the HTTP API shows them."""
+    """Returns the pins in the form of the HTTP API."""
     from dataclasses import asdict
 
     from cold_tier import pins
-    from tierlog.broker import now_ms
+    from hot_tier.clock import wall_ms
     from tierlog.cli.archive import find_archived, opened
 
     async with opened(settings) as store:
         return [
             {"topic": life.name, "id": str(life.id), **asdict(each)}
             for life in await find_archived(store, topics)
-            for each in await pins.held(store, life.name, life.id, now_ms())
+            for each in await pins.held(store, life.name, life.id, wall_ms())
         ]

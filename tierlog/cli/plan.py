@@ -1,4 +1,4 @@
-"""`tierlog plan`: brokers, disks, network and dollars per month for a load, beside Apache Kafka's."""
+"""`tierlog plan`: brokers, disks, network and dollars per month for a load, compared with Apache Kafka."""
 
 import os
 import re
@@ -26,10 +26,14 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     rate: Annotated[str, typer.Option(metavar="RATE", help="Records per second on average: 1M/s, 500k/s.")] = "1M/s",
-    peak: Annotated[str | None, typer.Option(metavar="RATE", help="At the peak. [default: four times --rate]")] = None,
-    record_size: Annotated[str, typer.Option(metavar="SIZE", help="Of one record: 1KB, 300B.")] = "1KB",
+    peak: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Records per second at the peak. [default: four times --rate]")
+    ] = None,
+    record_size: Annotated[str, typer.Option(metavar="SIZE", help="Size of one record: 1KB, 300B.")] = "1KB",
     retention: Annotated[str, typer.Option(metavar="TIME", help="How long records are kept: 30d.")] = "30d",
-    local_retention: Annotated[str, typer.Option(metavar="TIME", help="And on the brokers' disks: 6h.")] = "6h",
+    local_retention: Annotated[
+        str, typer.Option(metavar="TIME", help="How long they stay on the brokers' disks: 6h.")
+    ] = "6h",
     replication: Annotated[int, typer.Option(min=1, metavar="N", help="Copies on brokers.")] = 3,
     producers: Annotated[int, typer.Option(min=1, metavar="N", help="Clients that write.")] = 10_000,
     consumers: Annotated[int, typer.Option(min=0, metavar="N", help="Clients that read.")] = 50_000,

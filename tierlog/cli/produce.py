@@ -1,8 +1,7 @@
-"""`tierlog produce`: lines or JSON from files or standard input into a topic, many per request."""
+"""`tierlog produce`: sends lines or JSON from files or standard input to a topic, many per request."""
 
 import json as jsonlib
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain
@@ -10,17 +9,18 @@ from typing import Annotated, Any, BinaryIO, Literal
 
 import typer
 
+from hot_tier.clock import steady_s
 from hot_tier.errors import TierlogError
 from tierlog.cli import output, records
 from tierlog.cli.options import DEFAULT_SERVER, Json, Server, TopicName
 from tierlog.client import Client, path
 
 BATCH_BYTES = 4 * 1024 * 1024
-"""Text of one request: well below the node's limit for a request, far above where more would be faster."""
+"""The text of one request: well below the node's limit, and far above the size where more would be faster."""
 
 
 class NotAllStored(TierlogError):
-    """The node stored a part of the messages and said why the others are refused."""
+    """The node stored a part of the messages and said why it refused the others."""
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +34,7 @@ def produce(
         Literal["lines", "json"], typer.Option("--input", help="What a line is: the value, or a record as JSON.")
     ] = "lines",
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Lines are key, this, value. Write \\t for a tab.")
+        str | None, typer.Option(metavar="TEXT", help="What separates key and value in a line. Write \\t for a tab.")
     ] = None,
     key: Annotated[str | None, typer.Option(metavar="KEY", help="The key of every record that has none.")] = None,
     header: Annotated[
@@ -58,7 +58,7 @@ def produce(
     separator = None if key_separator is None else records.separator(key_separator)
     names = files or ["-"]
     sent = requests = 0
-    began = time.monotonic()
+    began = steady_s()
     with ExitStack() as stack:
         client = stack.enter_context(Client(server))
         messages = chain.from_iterable(
@@ -67,7 +67,7 @@ def produce(
         )
         advance = stack.enter_context(output.progress(f"produce to {topic}", None))
         try:
-            # What is typed goes out line by line.
+            # Typed lines are sent one by one.
             most = 1 if "-" in names and sys.stdin.isatty() else batch
             for part in _batches(_completed(messages, given, headers), most):
                 send(client, topic, part, sent)
@@ -81,7 +81,7 @@ def produce(
         except KeyboardInterrupt:
             output.note(f"interrupted after {sent} records")
             raise typer.Exit(130) from None
-    seconds = time.monotonic() - began
+    seconds = steady_s() - began
     if json:
         output.print_json({"topic": topic, "records": sent, "requests": requests, "seconds": round(seconds, 3)})
     else:
@@ -111,7 +111,7 @@ def _completed(
 
 
 def _batches(messages: Iterable[records.Message], most: int) -> Iterator[list[str]]:
-    """Encoded messages, at most so many and so many bytes at a time."""
+    """Yields encoded messages in groups, with at most `most` messages and `BATCH_BYTES` each."""
     part: list[str] = []
     size = 0
     for message in messages:
@@ -129,7 +129,7 @@ def _batches(messages: Iterable[records.Message], most: int) -> Iterator[list[st
 
 
 def send(client: Client, topic: str, part: list[str], before: int) -> list[dict[str, Any]]:
-    """Encoded messages, all of them; where each lies. `before` counts those sent earlier, for what a refusal says."""
+    """Sends encoded messages and returns where each is stored. A refusal counts from `before`, those sent earlier."""
     document = f'{{"messages":[{",".join(part)}]}}'.encode()
     results: list[dict[str, Any]] = client.post(path("topics", topic, "messages", "batch"), document)["results"]
     refused = [(index, each["error"]) for index, each in enumerate(results) if "error" in each]

@@ -1,8 +1,8 @@
 """Records as text: what `produce` reads and `consume` writes.
 
-Two forms. *Lines*: one record per line, the value alone or `key SEPARATOR value`. *JSON*: one object per line with
-`key`, `value`, `headers`, `partition` and `timestamp`, all but the value optional; bytes that are not UTF-8 are
-base64, and `key_encoding` or `value_encoding` says so. What `consume --json` writes, `produce --input json` reads.
+There are two forms. *Lines*: one record per line, the value alone or `key SEPARATOR value`. *JSON*: one object per line
+with `key`, `value`, `headers`, `partition` and `timestamp`, all but the value optional; bytes that are not UTF-8 are
+base64, and `key_encoding` or `value_encoding` says so. `produce --input json` reads what `consume --json` writes.
 
 Inside the commands a record is a document of the HTTP API.
 """
@@ -24,7 +24,7 @@ _A_RECORD = 'write {"key": "…", "value": "…", "headers": {"…": "…"}}'
 
 
 class BadInput(TierlogError):
-    """A line that is not a record; `where` is file and line number."""
+    """A line is not a record. `where` is file and line number."""
 
 
 def read_lines(lines: Iterable[bytes], where: str, separator: bytes | None) -> Iterator[Message]:
@@ -92,7 +92,7 @@ def as_line(record: Mapping[str, Any], separator: bytes | None) -> bytes:
 
 
 def separator(text: str) -> bytes:
-    """As given on the command line, where a tab is hard to type."""
+    """Returns the separator given on the command line, where the text \\t stands for a tab."""
     return text.replace("\\t", "\t").encode()
 
 

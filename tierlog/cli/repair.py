@@ -1,4 +1,4 @@
-"""`tierlog archive recover|accept-loss|take-over`: what a person decides of an archive that is stopped."""
+"""`tierlog archive recover|accept-loss|take-over`: what a person decides about a stopped archive."""
 
 from typing import Annotated, Any
 
@@ -9,11 +9,11 @@ from tierlog.cli.options import DEFAULT_SERVER, Json, Server
 from tierlog.client import Client, path
 
 _LONG_S = 3600.0
-"""Segments that are taken up are read whole first."""
+"""Segments that are added again are first read completely."""
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 Partition = Annotated[
-    int | None, typer.Argument(metavar="PARTITION", show_default=False, min=0, help="All that are stopped if missing.")
+    int | None, typer.Argument(metavar="PARTITION", show_default=False, min=0, help="All stopped ones if missing.")
 ]
 
 

@@ -22,9 +22,10 @@ from typing import Annotated, Any, BinaryIO, Protocol
 
 import typer
 
+from hot_tier.clock import steady_s, wall_ms
 from hot_tier.errors import PolicyViolation, TierlogError, UnknownPartition
 from tierlog.cli import output, records
-from tierlog.cli.options import DEFAULT_SERVER, Json, Server, TopicName
+from tierlog.cli.options import DEFAULT_SERVER, Json, Partitions, Server, TopicName
 from tierlog.cli.produce import BATCH_BYTES, send
 from tierlog.cli.times import parse_range, show_time
 from tierlog.cli.topics import partitions_to_read
@@ -125,17 +126,22 @@ class IntoTopic:
     client: Client
     topic: str
     target: str
-    retention_ms: int
+    retention_ms: int = -1
     """Of the target, by the records' own times; below 0 they stay for ever."""
 
-    def check_first(self, state: State) -> None:
+    def prepare(self, state: State, *, keep: bool, fresh: bool) -> None:
+        """Checks that the target takes the replay, its first records too. `keep`: it keeps them from now on."""
+        _match_partitions(self.client, self.target, state, fresh=fresh)
+        if keep:
+            self.client.patch(path("topics", self.target), {"config": {"retention.ms": "-1"}})
+        self.retention_ms = _retention_ms(self.client, self.target)
         for part in state.parts:
             if part.next_offset < part.end_offset:
                 self._check_kept(_page(self.source, self.topic, part.partition, part.next_offset, 1)["messages"], part)
 
     def _check_kept(self, messages: Sequence[Mapping[str, Any]], part: Part) -> None:
         oldest_ms = min((each["timestamp"] for each in messages if each["timestamp"] >= 0), default=None)
-        if self.retention_ms >= 0 and oldest_ms is not None and time.time() * 1000 - oldest_ms > self.retention_ms:
+        if self.retention_ms >= 0 and oldest_ms is not None and wall_ms() - oldest_ms > self.retention_ms:
             raise PolicyViolation(
                 f"its retention.ms {self.retention_ms} would delete records as old as {show_time(oldest_ms)} "
                 f"at once ({self.topic}-{part.partition})",
@@ -202,7 +208,7 @@ class Pace:
 
     records_per_second: float
     bytes_per_second: float
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=steady_s)
     records: int = 0
     bytes: int = 0
 
@@ -221,43 +227,59 @@ class Pace:
             due = max(due, self.began + self.records / self.records_per_second)
         if self.bytes_per_second:
             due = max(due, self.began + self.bytes / self.bytes_per_second)
-        time.sleep(max(0.0, due - time.monotonic()))
+        time.sleep(max(0.0, due - steady_s()))
 
 
 def register(app: typer.Typer) -> None:
     app.command("replay", help="Copy a range of a topic to a topic, a file or standard output. Can be resumed.")(replay)
 
 
+ToTopic = Annotated[
+    str | None, typer.Option(metavar="TOPIC", help="Into this topic, which has as many partitions or more.")
+]
+ToServer = Annotated[str | None, typer.Option(metavar="URL", help="The node that has it. [default: --server]")]
+ToProfile = Annotated[str | None, typer.Option(metavar="NAME", help="The profile of that node. [default: --profile]")]
+Keep = Annotated[
+    bool, typer.Option("--keep", help="First set that topic's retention.ms to -1, so that old records stay there.")
+]
+Output = Annotated[
+    str | None, typer.Option("--output", "-o", metavar="FILE", help="Into this file, a JSON object per line.")
+]
+FromOffset = Annotated[int | None, typer.Option(min=0, metavar="N", help="From this offset on.")]
+EndOffset = Annotated[int | None, typer.Option(min=0, metavar="N", help="Up to this offset, exclusive.")]
+FromTime = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="From this time on: -1h, 2026-03-01T08:00:00Z.")
+]
+ToTime = Annotated[str | None, typer.Option(metavar="TIME", help="Up to this time, exclusive.")]
+StateFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Where to keep how far it got. [default: FILE.state of --output]")
+]
+RecordRate = Annotated[float, typer.Option(min=0, metavar="N", help="At most; 0 sets no limit.")]
+ByteRate = Annotated[float, typer.Option(min=0, metavar="N", help="Of keys and values, at most; 0 sets no limit.")]
+
+
+def _target_client(server: str, to_server: str | None, to_profile: str | None) -> Client:
+    """The login of `--profile` is for `--server`: another node has a profile of its own, or none."""
+    if to_server is None and to_profile is None:
+        return Client(server)
+    return Client(to_server or "", profile=to_profile or "")
+
+
 def replay(
     topic: TopicName,
-    to_topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Into this topic, which has as many partitions or more.")
-    ] = None,
-    to_server: Annotated[
-        str | None, typer.Option(metavar="URL", help="The node that has it. [default: --server]")
-    ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="First set that topic's retention.ms to -1, so that old records stay there.")
-    ] = False,
-    output_: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Into this file, a JSON object per line.")
-    ] = None,
-    partition: Annotated[
-        list[int] | None, typer.Option(min=0, metavar="N", help="Only this partition; may be repeated. [default: all]")
-    ] = None,
-    offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="From this offset on.")] = None,
-    end_offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="Up to this offset, exclusive.")] = None,
-    from_: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="From this time on: -1h, 2026-03-01T08:00:00Z.")
-    ] = None,
-    to: Annotated[str | None, typer.Option(metavar="TIME", help="Up to this time, exclusive.")] = None,
-    state: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Where to keep how far it got. [default: FILE.state of --output]")
-    ] = None,
-    records_per_second: Annotated[float, typer.Option(min=0, metavar="N", help="At most; 0 sets no limit.")] = 0,
-    bytes_per_second: Annotated[
-        float, typer.Option(min=0, metavar="N", help="Of keys and values, at most; 0 sets no limit.")
-    ] = 0,
+    to_topic: ToTopic = None,
+    to_server: ToServer = None,
+    to_profile: ToProfile = None,
+    keep: Keep = False,
+    output_: Output = None,
+    partition: Partitions = None,
+    offset: FromOffset = None,
+    end_offset: EndOffset = None,
+    from_: FromTime = None,
+    to: ToTime = None,
+    state: StateFile = None,
+    records_per_second: RecordRate = 0,
+    bytes_per_second: ByteRate = 0,
     server: Server = DEFAULT_SERVER,
     json: Json = False,
 ) -> None:
@@ -267,42 +289,29 @@ def replay(
         raise typer.BadParameter("--keep is about a topic: give --to-topic")
     if (offset is not None and from_ is not None) or (end_offset is not None and to is not None):
         raise typer.BadParameter("an end of the range is a time or an offset, not both")
-    if to_topic is not None and to_server in (None, server) and to_topic == topic:
+    if to_topic is not None and to_server in (None, server) and not to_profile and to_topic == topic:
         raise typer.BadParameter("a topic cannot be replayed into itself")
-    from_ms, to_ms = parse_range(from_, to, int(time.time() * 1000))
+    from_ms, to_ms = parse_range(from_, to, wall_ms())
     state_file = state or (None if output_ is None else f"{output_}.state")
-    began = time.monotonic()
-    with Client(server) as source, Client(to_server or server) as client:
+    target = f"topic {to_topic}" if to_topic else output_ or "standard output"
+    began = steady_s()
+    with Client(server) as source, _target_client(server, to_server, to_profile) as client:
         described = source.get(path("topics", topic))
-        target = f"topic {to_topic}" if to_topic else output_ or "standard output"
         known = None if state_file is None else load_state(state_file, described["id"], target)
-        if known is None:
-            parts = _parts(source, described, partition, (offset, from_ms), (end_offset, to_ms))
-            current = State(described["id"], target, parts)
-        else:
-            current = known
+        current = known or State(
+            described["id"], target, _parts(source, described, partition, (offset, from_ms), (end_offset, to_ms))
+        )
         destination: Target
         if to_topic is not None:
-            _match_partitions(client, to_topic, current, fresh=known is None)
-            if keep:
-                client.patch(path("topics", to_topic), {"config": {"retention.ms": "-1"}})
-            destination = IntoTopic(source, client, topic, to_topic, _retention_ms(client, to_topic))
-            destination.check_first(current)
-        elif output_ is not None:
-            destination = Lines(topic, _open_output(output_, fresh=known is None))
+            destination = IntoTopic(source, client, topic, to_topic)
+            destination.prepare(current, keep=keep, fresh=known is None)
         else:
-            destination = Lines(topic, sys.stdout.buffer)
+            file = sys.stdout.buffer if output_ is None else _open_output(output_, fresh=known is None)
+            destination = Lines(topic, file)
         if known is not None:
             destination.resume(current)
-        if state_file is not None:
-            current.save(state_file)
         before = current.records
-        try:
-            _run(source, topic, current, destination, state_file, Pace(records_per_second, bytes_per_second))
-        except KeyboardInterrupt:
-            again = f"; run it again to go on ({state_file})" if state_file else ""
-            output.note(f"interrupted after {current.records:,} records{again}")
-            raise typer.Exit(130) from None
+        _run(source, topic, current, destination, state_file, Pace(records_per_second, bytes_per_second))
     if state_file is not None:
         os.unlink(state_file)
     summary = {
@@ -310,7 +319,7 @@ def replay(
         "target": target,
         "records": current.records,
         "resumed_after": before,
-        "seconds": round(time.monotonic() - began, 3),
+        "seconds": round(steady_s() - began, 3),
     }
     if json and (to_topic is not None or output_ is not None):
         output.print_json(summary)
@@ -319,6 +328,17 @@ def replay(
 
 
 def _run(client: Client, topic: str, state: State, target: Target, state_file: str | None, pace: Pace) -> None:
+    if state_file is not None:
+        state.save(state_file)
+    try:
+        _copy(client, topic, state, target, state_file, pace)
+    except KeyboardInterrupt:
+        again = f"; run it again to go on ({state_file})" if state_file else ""
+        output.note(f"interrupted after {state.records:,} records{again}")
+        raise typer.Exit(130) from None
+
+
+def _copy(client: Client, topic: str, state: State, target: Target, state_file: str | None, pace: Pace) -> None:
     total = sum(part.end_offset - part.next_offset for part in state.parts)
     with output.progress(f"replay {topic}", total) as advance:
         waiting = [part for part in state.parts if part.next_offset < part.end_offset]
@@ -364,7 +384,7 @@ def _parts(
     for each in partitions_to_read(described, wanted):
         number = each["partition"]
         first = max(each["log_start_offset"], _offset_of(client, topic, number, start) or 0)
-        last = each["high_watermark"]
+        last = each["last_stable_offset"]
         bound = _offset_of(client, topic, number, end)
         if bound is not None:
             last = min(last, bound)

@@ -1,20 +1,25 @@
-"""`tierlog serve`: flags to settings, then the broker until SIGTERM or Ctrl-C.
+"""`tierlog serve`: turns flags into settings, then runs the broker until SIGTERM or Ctrl-C.
 
-The flags in the signature are the ones people use by hand; every other setting is a flag under its own key.
+The flags in the signature are those that people use by hand. Every other setting is a flag with its own key.
 """
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hot_tier.errors import SettingsError
 from tierlog.cli.help import Command
 
+if TYPE_CHECKING:
+    from tierlog.settings import Settings
+
 
 class ServeCommand(Command):
-    """Shows every setting at the end of `--help`; loaded only then."""
+    """Shows every setting at the end of `--help`. They are loaded only then."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         from tierlog.settings import all_settings
@@ -51,10 +56,13 @@ def serve(
     ] = None,
     s3_endpoint: Annotated[str | None, typer.Option(metavar="URL", help="An S3-compatible store's address.")] = None,
     node_id: Annotated[str | None, typer.Option(metavar="N", help="This broker's number. [default: 0]")] = None,
-    rack: Annotated[str | None, typer.Option(metavar="NAME", help="Where this broker stands.")] = None,
+    rack: Annotated[str | None, typer.Option(metavar="NAME", help="The rack or zone of this broker.")] = None,
     metadata: Annotated[
         str | None, typer.Option(metavar="sqlite|etcd://…", help="Where cluster metadata is kept. [default: sqlite]")
     ] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Make certificates and an admin user, and let nobody else in from then on.")
+    ] = False,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting; may be repeated.")
     ] = None,
@@ -75,23 +83,44 @@ def serve(
             flags += split_address(address, flag, section)
     flags += [Given(key, value, f"--{key}") for key, value in _long_flags(context.args)]
     flags += [Given(key, value, f"--set {key}") for key, value in map(_assignment, set_ or ())]
-    settings = load_settings(config=config, environment=os.environ, flags=flags)
+    _run(partial(load_settings, config=config, environment=os.environ, flags=flags), secure=secure)
 
+
+def _run(load: "Callable[..., Settings]", *, secure: bool) -> None:
     from tierlog.exclusive import keep_files_private
     from tierlog.kernel_cache import keep_kernels
     from tierlog.logging import configure_logging
+    from tierlog.secured import Secured, close_alone, forget, is_secured, on_this_machine
 
-    configure_logging(settings.broker.log_level, settings.broker.log_format)
     keep_files_private()
+    settings = load()
+    configure_logging(settings.broker.log_level, settings.broker.log_format)
+    home = Path(settings.log.data_dir)
+    closed = Secured(home) if secure or is_secured(home) else None
+    if closed is not None:
+        settings = close_alone(closed, settings, load)
     keep_kernels(settings.log.data_dir)
-    # Loads the kernels, and compiles them where that has to be.
-    from tierlog.broker import run
+    # This import loads the kernels, and compiles them if necessary.
+    from tierlog.broker import Broker, run
 
-    run(settings)
+    noted: list[str] = []
+
+    def ready(broker: Broker) -> None:
+        noted.append(on_this_machine(broker.http_address))
+        if closed is None:
+            forget(noted)
+        else:
+            for line in closed.announce(on_this_machine(broker.kafka_address), noted):
+                print(line)
+
+    try:
+        run(settings, ready)
+    finally:
+        forget(noted)
 
 
 def _long_flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """`--section.key VALUE` and `--section.key=VALUE`; anything else is a mistake."""
+    """Yields `--section.key VALUE` and `--section.key=VALUE`. Anything else is an error."""
     rest = iter(arguments)
     for argument in rest:
         name, equals, value = argument.removeprefix("--").partition("=")

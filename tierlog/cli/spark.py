@@ -1,6 +1,7 @@
-"""`tierlog spark JOB`: the Spark jobs by their names. Each has its own flags, which its `--help` shows.
+"""`tierlog spark JOB`: runs the Spark jobs by name. Each has its own flags, which its `--help` shows.
 
-A job is the module `spark.jobs.<name>` with `main(argv)`, loaded when it is called: PySpark takes a while.
+A job is the module `spark.jobs.<name>` with `main(argv)`. It is loaded when it is called, because PySpark takes a
+while.
 """
 
 from collections.abc import Callable

@@ -15,7 +15,7 @@ class NotATime(TierlogError):
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Milliseconds since the epoch. A time without a zone is UTC."""
+    """Returns milliseconds since the epoch. A time without a zone is UTC."""
     if text == "now":
         return now_ms
     if relative := _RELATIVE.fullmatch(text):
@@ -29,12 +29,12 @@ def parse_time(text: str, now_ms: int) -> int:
             f"{text!r} is not a time",
             hint="write -1h (also ms, s, m, d, w), now, 2026-03-01, 2026-03-01T08:30:00Z or milliseconds since 1970",
         ) from None
-    # Not through a float: 1.001 s is 1000.999… ms there.
+    # Without a float, in which 1.001 s would be 1000.999… ms.
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def parse_range(begin: str | None, end: str | None, now_ms: int) -> tuple[int | None, int | None]:
-    """What `--from` and `--to` say."""
+    """Returns the times that `--from` and `--to` give."""
     from_ms = None if begin is None else parse_time(begin, now_ms)
     to_ms = None if end is None else parse_time(end, now_ms)
     if from_ms is not None and to_ms is not None and to_ms < from_ms:
@@ -43,12 +43,12 @@ def parse_range(begin: str | None, end: str | None, now_ms: int) -> tuple[int | 
 
 
 def parse_duration(text: str) -> int:
-    """Milliseconds of `30d`, `90m`, `12h`."""
+    """Returns the milliseconds of `30d`, `90m`, `12h`."""
     if found := _RELATIVE.fullmatch(f"-{text}"):
         return int(found[1]) * _UNIT_MS[found[2]]
     raise NotATime(f"{text!r} is not a length of time", hint="write 30d (also ms, s, m, h, w)")
 
 
 def show_time(ms: int) -> str:
-    """UTC with milliseconds; what `parse_time` reads back."""
+    """Returns the time in UTC with milliseconds. `parse_time` can read it."""
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -147,7 +147,8 @@ def settings_of(pairs: Sequence[str] | None) -> dict[str, str]:
 
 
 def partitions_to_read(described: Mapping[str, Any], wanted: Sequence[int] | None) -> list[dict[str, Any]]:
-    """Those of a topic's description that are wanted, or all. Where each begins and ends only its leader knows."""
+    """Returns the wanted partitions of a topic's description, or all. Raises an error if a partition's leader did not
+    answer: only the leader knows where it begins and ends."""
     partitions = {each["partition"]: each for each in described["partitions"]}
     for number in wanted or partitions:
         if number not in partitions:

@@ -9,12 +9,13 @@ import sys
 import time
 from urllib.parse import unquote, urlsplit
 
+from hot_tier.clock import steady_s
 from tierlog.client import Client, path
 from tierlog.demo.report import Report
 
 _ARCHIVE_WAIT_S = 45.0
 _SPARK_TIMEOUT_S = 300.0
-"""Far beyond what it takes, also on a busy machine."""
+"""Much longer than it takes, even on a busy machine."""
 
 
 def read_the_archive(client: Client, report: Report, bucket: str, topic: str) -> None:
@@ -26,12 +27,12 @@ def read_the_archive(client: Client, report: Report, bucket: str, topic: str) ->
 
 
 def _archived_rows(client: Client, topic: str) -> int:
-    """How many, once every sealed segment is there."""
-    deadline = time.monotonic() + _ARCHIVE_WAIT_S
+    """Waits until every sealed segment is archived, then returns the number of archived rows."""
+    deadline = steady_s() + _ARCHIVE_WAIT_S
     while True:
         partitions = client.get(path("topics", topic, "archive"), limit=0)["partitions"]
         waiting = [each for each in partitions if each["backlog_bytes"] or not each["archived"]]
-        if not waiting or time.monotonic() > deadline:
+        if not waiting or steady_s() > deadline:
             return sum(each["archived"]["end_offset"] for each in partitions if each["archived"])
         time.sleep(0.1)
 
@@ -50,12 +51,12 @@ def _count_with_spark(report: Report, bucket: str, topic: str, rows: int) -> Non
         return
     report.show(f'tierlog_read(spark, "{bucket}", "{topic}").groupBy(date_trunc("hour", "timestamp")).count()')
     command = [sys.executable, "-m", "tierlog.demo.spark_counts", bucket, topic]
-    began = time.monotonic()
+    began = steady_s()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as counting:
         try:
             told, complaints = counting.communicate(timeout=_SPARK_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            # Asked to end, not killed: it ends its Java too. So it does on Ctrl-C, which reaches it as well.
+            # SIGINT lets it end its Java too; a kill would not. Ctrl-C reaches it as well, with the same effect.
             counting.send_signal(signal.SIGINT)
             report.check("Spark reads the archive", False, f"not within {_SPARK_TIMEOUT_S:.0f} s: is the machine busy?")
             return
@@ -64,7 +65,7 @@ def _count_with_spark(report: Report, bucket: str, topic: str, rows: int) -> Non
         return
     hours = json.loads(told.splitlines()[-1])
     report.table(("hour (UTC)", "orders>"), [(hour, f"{count:,}") for hour, count in hours[-5:]])
-    report.say(f"the last five of {len(hours):,} hours; {time.monotonic() - began:.1f} s, most of it Spark's start")
+    report.say(f"the last five of {len(hours):,} hours; {steady_s() - began:.1f} s, most of it Spark's start")
     report.check("Spark counts every archived order", sum(count for _, count in hours) == rows, f"{rows:,}")
 
 

@@ -1,4 +1,4 @@
-"""The demo of a cluster: a leader is killed under load, and what was acknowledged is compared with what is there."""
+"""The demo of a cluster: kills a leader under load, then compares what was acknowledged with what is there."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from hot_tier.clock import steady_s, wall_ms
 from tierlog.client import Client, path
 from tierlog.cluster_process import LocalCluster, rack
 from tierlog.cluster_status import cluster_status
@@ -22,7 +23,7 @@ LIVE_PER_SECOND = 2_000
 KILL_AFTER = 4_000
 CATCH_UP_S = 60.0
 SETTINGS = {"min.insync.replicas": "2", "retention.ms": str(40 * DAY_MS)}
-"""Retention beyond the oldest order."""
+"""The retention is longer than the age of the oldest order."""
 
 Watch = Callable[[int], None]
 """Called with the number of acks so far."""
@@ -34,9 +35,9 @@ def tell(directory: Path, report: Report) -> None:
         "Three brokers and etcd, each in its own process, and orders that are written while a broker is killed.\n"
         f"Everything is in {directory}.",
     )
-    began = time.monotonic()
+    began = steady_s()
     with LocalCluster(directory, BROKERS, usual_ports=False) as cluster:
-        Story(cluster, report, time.monotonic() - began).tell()
+        Story(cluster, report, steady_s() - began).tell()
     _compare_copies(cluster, report)
 
 
@@ -46,9 +47,9 @@ class Story:
         self._report = report
         self._start_seconds = start_seconds
         self._traffic: Traffic = choose_traffic(cluster)
-        self._now_ms = int(time.time() * 1000)
+        self._now_ms = wall_ms()
         self._acknowledged: dict[Place, int] = {}
-        """What the cluster said it has: where, and which order."""
+        """What the cluster acknowledged: by place, the number of the order."""
         self._times: dict[int, list[float]] = {partition: [] for partition in range(PARTITIONS)}
         """When each partition's acks came."""
 
@@ -97,7 +98,7 @@ class Story:
         def kill(done: int) -> None:
             nonlocal killed_at
             if done >= enough and not killed_at:
-                killed_at = time.monotonic()
+                killed_at = steady_s()
                 self._cluster.brokers[victim].kill()
 
         seconds = self._send(_paced(orders(LIVE, self._now_ms, first=BEFORE)), kill)
@@ -140,26 +141,26 @@ class Story:
         self._report.act(
             "The broker comes back", f"Broker {victim} cuts off what nobody acknowledged, and fetches what it missed."
         )
-        began = time.monotonic()
+        began = steady_s()
         self._cluster.brokers[victim].start()
         whole = self._becomes_whole()
-        self._report.check("all replicas are in sync again", whole, f"{time.monotonic() - began:.1f} s later")
+        self._report.check("all replicas are in sync again", whole, f"{steady_s() - began:.1f} s later")
         self._show_partitions()
 
     def _send(self, some: Iterable[Order], watch: Watch = lambda done: None) -> float:
         def acknowledged(order: Order, place: Place) -> None:
             self._acknowledged[place] = order.number
-            self._times[place[0]].append(time.monotonic())
+            self._times[place[0]].append(steady_s())
             watch(len(self._acknowledged))
 
-        began = time.monotonic()
+        began = steady_s()
         self._traffic.produce(TOPIC, some, acknowledged)
-        return time.monotonic() - began
+        return steady_s() - began
 
     def _becomes_whole(self) -> bool:
-        deadline = time.monotonic() + CATCH_UP_S
+        deadline = steady_s() + CATCH_UP_S
         with Client(self._cluster.url) as client:
-            while not (whole := bool(cluster_status(client)["healthy"])) and time.monotonic() < deadline:
+            while not (whole := bool(cluster_status(client)["healthy"])) and steady_s() < deadline:
                 time.sleep(0.1)
         return whole
 
@@ -185,21 +186,21 @@ class Story:
 
 
 def _paced(some: Iterable[Order]) -> Iterator[Order]:
-    began = time.monotonic()
+    began = steady_s()
     for index, order in enumerate(some):
-        ahead = began + index / LIVE_PER_SECOND - time.monotonic()
+        ahead = began + index / LIVE_PER_SECOND - steady_s()
         if ahead > 0.002:
             time.sleep(ahead)
         yield order
 
 
 def _longest_gap(times: list[float], after: float) -> float:
-    """Between acks of which the second came after a moment."""
+    """Returns the longest time between two acks in a row, of which the second came later than `after`."""
     return max((late - early for early, late in pairwise(times) if late > after), default=0.0)
 
 
 def _compare_copies(cluster: LocalCluster, report: Report) -> None:
-    """Of the files, once nobody writes them."""
+    """Compares the files, once no process writes them."""
     report.act("On three disks", "The cluster was stopped; now the logs of all brokers are compared, byte by byte.")
     sizes: list[int] = []
     equal = True

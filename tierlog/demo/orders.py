@@ -1,4 +1,4 @@
-"""Orders of a made-up shop over the last 30 days: the same for everybody, since they are drawn from a fixed seed."""
+"""Orders of an invented shop over the last 30 days. They come from a fixed seed, so everybody gets the same."""
 
 import json
 import random
@@ -22,14 +22,14 @@ _STATES = ("placed", "paid", "packed", "shipped", "delivered")
 @dataclass(frozen=True, slots=True)
 class Order:
     number: int
-    """Counts from 0; also in the value, which is how a reader finds out what is missing or twice."""
+    """Counts from 0. It is also in the value, so that a reader finds missing and repeated orders."""
     key: str
     value: bytes
     timestamp: int
 
 
 def orders(count: int, now_ms: int, first: int = 0) -> Iterator[Order]:
-    """`count` events, oldest first, evenly over the last 30 days; a customer's events share a key."""
+    """Returns `count` events, oldest first, evenly over the last 30 days. A customer's events share a key."""
     draw = random.Random(first + 20260301)
     step = DAYS * DAY_MS / max(count, 1)
     for index in range(count):

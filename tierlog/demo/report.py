@@ -1,4 +1,4 @@
-"""What a reader sees of the demo: acts, figures, and checks that hold or do not."""
+"""What the user sees of the demo: acts, figures, and checks that hold or do not."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,12 +39,12 @@ class Report:
         self._console.print(f"  {text}", markup=False)
 
     def show(self, text: str) -> None:
-        """What was sent or came back, cut to one line."""
+        """Shows what was sent or came back, cut to one line."""
         most = max(self._console.width, 80) - 6
         self._console.print(Text(f"    {text if len(text) <= most else text[: most - 1] + '…'}", "dim"))
 
     def figure(self, name: str, value: float) -> None:
-        """For `--json`; what people should see is said."""
+        """Adds a figure for `--json`. What people should see goes through `say`."""
         self.figures[name] = round(value, 3)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -1,6 +1,6 @@
 """`python -m tierlog.demo.spark_counts BUCKET TOPIC`: records per hour of an archived topic, as JSON.
 
-A process of its own: Spark's start writes to standard error what nobody asked for.
+It is a separate process because Spark writes much to standard error when it starts.
 """
 
 import json

@@ -1,14 +1,14 @@
-"""The acts of the demo, in order. Each checks what it claims against what the demo itself knows it sent."""
+"""The acts of the demo, in order. Each act checks its claims against what the demo itself knows that it sent."""
 
 import base64
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import quote
 
+from hot_tier.clock import steady_s, wall_ms
 from tierlog.client import Client, path
 from tierlog.demo.archive import read_the_archive
 from tierlog.demo.orders import DAY_MS, Order, orders
@@ -22,7 +22,7 @@ HISTORY = 50_000
 LIVE = 30_000
 KILL_AFTER = 5_000
 SETTINGS = {"segment.bytes": "262144", "retention.ms": str(40 * DAY_MS), "remote.storage.enable": "true"}
-"""Small segments, so that there are some to see and to archive; retention beyond the oldest order."""
+"""Small segments, so that some are sealed and archived; a retention longer than the age of the oldest order."""
 
 
 NOTE = '{"hello": "Zoë"}'.encode()
@@ -47,10 +47,10 @@ class Story:
         self._service = service
         self._report = report
         self._traffic: Traffic = choose_traffic(service)
-        self._now_ms = int(time.time() * 1000)
+        self._now_ms = wall_ms()
         self._history = list(orders(HISTORY, self._now_ms))
         self._acknowledged: dict[Place, int] = {}
-        """What the broker said it has: where, and which order."""
+        """What the broker acknowledged: by place, the number of the order."""
         self._client = Client(service.url)
 
     def tell(self) -> None:
@@ -62,6 +62,7 @@ class Story:
         self._kill()
         self._look_at_the_disk()
         read_the_archive(self._client, self._report, f"file://{quote(str(self._service.data_dir / 'bucket'))}", TOPIC)
+        self._leave_something_to_see()
 
     def _start(self) -> None:
         self._report.act("A service starts", "One command, no configuration: tierlog serve")
@@ -89,9 +90,9 @@ class Story:
 
     def _share(self) -> None:
         self._report.act("A consumer group reads", "Two members of the group `billing` share the four partitions.")
-        began = time.monotonic()
+        began = steady_s()
         members = self._traffic.share(TOPIC, "billing", 2, HISTORY)
-        seconds = time.monotonic() - began
+        seconds = steady_s() - began
         self._report.table(
             ("", "partitions", "orders>"),
             [(each.name, ", ".join(map(str, each.partitions)), f"{len(each.numbers):,}") for each in members],
@@ -108,13 +109,13 @@ class Story:
         begin = self._now_ms - 7 * DAY_MS
         end = begin + DAY_MS
         self._report.act("Replay by time", "One day of a week ago, found by the time index: GET …/messages?from=…&to=…")
-        began = time.monotonic()
+        began = steady_s()
         read = sorted(
             number
             for partition in range(PARTITIONS)
             for _, number in read_partition(self._client, TOPIC, partition, **{"from": begin, "to": end})
         )
-        milliseconds = (time.monotonic() - began) * 1000
+        milliseconds = (steady_s() - began) * 1000
         expected = [order.number for order in self._history if begin <= order.timestamp < end]
         self._report.say(f"{len(read):,} orders in {milliseconds:.0f} ms, out of {HISTORY:,}")
         self._report.check("exactly the orders of that day", read == expected)
@@ -194,29 +195,36 @@ class Story:
         total = sum(each["high_watermark"] - each["log_start_offset"] for each in topic["partitions"])
         self._report.check("the offsets add up", total >= HISTORY + LIVE, f"{total:,} records")
 
+    def _leave_something_to_see(self) -> None:
+        """For whoever serves the directory again and opens the console: both tiers in use, and records set aside."""
+        self._client.patch(path("topics", TOPIC), {"config": {"local.retention.ms": str(10 * DAY_MS)}})
+        for offset in range(3):
+            letter = {"topic": TOPIC, "partition": 0, "offset": offset, "reason": "the customer has moved"}
+            self._client.post(path("consumer-groups", "billing", "dead-letters"), letter)
+
     def _send(self, some: Iterable[Order], watch: Watch = lambda done: None) -> float:
         def acknowledged(order: Order, place: Place) -> None:
             self._acknowledged[place] = order.number
             watch(len(self._acknowledged))
 
-        began = time.monotonic()
+        began = steady_s()
         self._traffic.produce(TOPIC, some, acknowledged)
-        return time.monotonic() - began
+        return steady_s() - began
 
     def _placed(self) -> Iterable[tuple[Place, Order]]:
         return ((place, self._history[number]) for place, number in self._acknowledged.items())
 
 
 class Outage(threading.Thread):
-    """Kills the broker when told to, and starts it again; `finish` raises what went wrong in here.
+    """Kills the broker when told to, and starts it again. `finish` raises the error if that failed.
 
-    The program does not end while this thread waits: it is finished or called off.
+    The program cannot end while this thread waits, so call `finish` or `call_off`.
     """
 
     def __init__(self, service: ServeProcess, when: threading.Event, count: Callable[[], int]) -> None:
         super().__init__(name="outage")
         self.acknowledged = 0
-        """How many acks had arrived when the broker was gone."""
+        """The number of acks that had arrived when the broker was gone."""
         self._service = service
         self._when = when
         self._count = count

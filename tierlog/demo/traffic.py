@@ -1,8 +1,8 @@
-"""How the demo's orders get in and out: through a Kafka client if one is installed, else through HTTP.
+"""Sends and reads the demo's orders: through a Kafka client if one is installed, else through HTTP.
 
-confluent-kafka is what most services in Python use; it is not needed to run tierlog, so the demo does without it
-where it is missing. The two differ in one promise: a Kafka producer is idempotent and writes each order once,
-while a request over HTTP whose answer got lost is sent again, so that an order may be stored twice.
+Most services in Python use confluent-kafka. tierlog does not need it, so the demo also works without it. The two differ
+in one promise: a Kafka producer is idempotent and writes each order once, but over HTTP a request whose answer was lost
+is sent again, so an order may be stored twice.
 """
 
 import time
@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import Any, Protocol
 
+from hot_tier.clock import steady_s
 from hot_tier.errors import TierlogError
 from tierlog.client import Client, Refused, ServerUnreachable, path
 from tierlog.demo.orders import Order, number_of
@@ -26,7 +27,7 @@ OnAck = Callable[[Order, Place], None]
 
 
 class Target(Protocol):
-    """One node or a cluster, by its addresses."""
+    """One node or a cluster, given by its addresses."""
 
     @property
     def kafka(self) -> str: ...
@@ -41,7 +42,7 @@ class TrafficFailed(TierlogError):
 
 @dataclass(slots=True)
 class Member:
-    """One consumer of a group, and what it got."""
+    """One consumer of a group, and what it received."""
 
     name: str
     partitions: tuple[int, ...] = ()
@@ -51,14 +52,14 @@ class Member:
 class Traffic(Protocol):
     name: str
     once: bool
-    """Whether an order is stored once even when the broker dies before its answer arrives."""
+    """Whether an order is stored once even if the broker dies before its answer arrives."""
 
     def produce(self, topic: str, orders: Iterable[Order], on_ack: OnAck) -> None:
-        """Returns when all are acknowledged, through an outage of the broker if need be."""
+        """Sends all orders, through an outage of the broker if there is one. Returns when all are acknowledged."""
         ...
 
     def share(self, topic: str, group: str, members: int, total: int) -> Sequence[Member]:
-        """The whole topic, read by a group of so many members, and committed."""
+        """Reads the whole topic with a group of `members` consumers, and commits."""
         ...
 
 
@@ -115,7 +116,7 @@ class KafkaTraffic:
     def share(self, topic: str, group: str, members: int, total: int) -> Sequence[Member]:
         found = [Member(f"member {index + 1}") for index in range(members)]
         consumers = [self._consumer(group, topic) for _ in found]
-        deadline = time.monotonic() + READ_S
+        deadline = steady_s() + READ_S
         try:
             while not all(consumer.assignment() for consumer in consumers):
                 _check(deadline, "the group's members to get their partitions")
@@ -151,7 +152,7 @@ class KafkaTraffic:
             "bootstrap.servers": self._service.kafka,
             "client.id": "tierlog-demo",
             "reconnect.backoff.max.ms": 500,
-            # The outage is on purpose; librdkafka would write about it all over the report.
+            # The outage is intended. Without this librdkafka would write about it all over the report.
             "log_level": 0,
             "error_cb": lambda _: None,
         }
@@ -168,14 +169,14 @@ class HttpTraffic:
     def produce(self, topic: str, orders: Iterable[Order], on_ack: OnAck) -> None:
         rest = iter(orders)
         while part := list(islice(rest, self.batch)):
-            deadline = time.monotonic() + OUTAGE_S
+            deadline = steady_s() + OUTAGE_S
             while part := self._send(topic, part, on_ack):
-                if time.monotonic() > deadline:
+                if steady_s() > deadline:
                     raise TrafficFailed(f"{len(part)} orders were not acknowledged", where=topic)
                 time.sleep(0.1)
 
     def _send(self, topic: str, part: Sequence[Order], on_ack: OnAck) -> list[Order]:
-        """Those that have to be sent again: all when nobody answers, or some whose leader is away."""
+        """Returns the orders to send again: all if nobody answers, or those whose leader is away."""
         messages = [{"key": order.key, "value": order.value.decode(), "timestamp": order.timestamp} for order in part]
         try:
             with Client(self._service.url) as client:
@@ -210,7 +211,7 @@ class HttpTraffic:
 
 
 def read_partition(client: Client, topic: str, partition: int, **query: Any) -> Iterator[tuple[Place, int]]:
-    """Every order in a partition (or in the time range of `query`) with its place, over HTTP."""
+    """Returns every order of a partition (or in the time range of `query`) with its place, over HTTP."""
     import base64
 
     address = path("topics", topic, "partitions", partition, "messages")
@@ -232,5 +233,5 @@ def _numbers(messages: Iterable[Any]) -> list[int]:
 
 
 def _check(deadline: float, what: str) -> None:
-    if time.monotonic() > deadline:
+    if steady_s() > deadline:
         raise TrafficFailed(f"waited {READ_S:.0f} s for {what}")

@@ -16,11 +16,14 @@ import pytest
 import yaml
 
 from tests.packaging.conftest import ROOT
-from tierlog.settings import all_settings
+from tierlog.listeners import plan_listeners
+from tierlog.secured import refuse_open
+from tierlog.settings import all_settings, load_settings
 
 DOCKERFILE = ROOT / "Dockerfile"
 COMPOSE = ROOT / "compose.yaml"
 UNIT = ROOT / "deploy" / "systemd" / "tierlog.service"
+NODE = ROOT / "terraform" / "node"
 MANIFESTS = sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))
 OLDEST_KUBERNETES = "1.32"
 TERRAFORM = sorted(
@@ -92,7 +95,30 @@ def test_the_image_has_what_it_copies_and_runs_without_rights() -> None:
 
 def test_every_setting_exists() -> None:
     known = {setting.variable for setting in all_settings().values()}
+    known |= {each.replace("<NAME>", name) for each in known for name in ("KAFKA", "HTTP", "INSIDE", "INSIDE_HTTP")}
     assert [each for each in named_settings() if each[1] not in known] == []
+
+
+def test_the_manifests_let_nobody_in_who_is_not_known(tmp_path: Path) -> None:
+    found = {(each["kind"], each["metadata"]["name"]): each for each in documents()}
+    variables = dict(found["ConfigMap", "tierlog"]["data"])
+    (tmp_path / "password").write_text("a password\n")
+    first = variables["TIERLOG_LOGIN__FIRST_PASSWORD"]
+    pod = found["StatefulSet", "tierlog"]["spec"]["template"]["spec"]
+    (broker,) = pod["containers"]
+    mounted = [each["mountPath"] for each in broker["volumeMounts"]]
+    for name in ("TLS__CERTIFICATE", "TLS__KEY", "TLS__CA", "ETCD__CERT", "ETCD__KEY", "ETCD__CA"):
+        assert str(Path(variables[f"TIERLOG_{name}"]).parent) in mounted
+    assert str(Path(first.removeprefix("file:")).parent) in mounted
+    variables["TIERLOG_LOGIN__FIRST_PASSWORD"] = f"file:{tmp_path / 'password'}"
+    variables["TIERLOG_KAFKA__HOST"] = "0.0.0.0"
+    settings = load_settings(environment=variables)
+    refuse_open(settings, tmp_path)
+    assert settings.login.first_password == "a password" and settings.tls.peers == ("CN=broker",)
+    plans = {plan.name: plan for plan in plan_listeners(settings)}
+    ports = {each["name"]: each["containerPort"] for each in broker["ports"]}
+    assert {name.replace("_", "-"): plan.port for name, plan in plans.items()} == ports
+    assert {name for name, plan in plans.items() if "peers" in plan.takes} == {"inside", "inside_http"}
 
 
 def test_the_brokers_of_the_compose_file_differ() -> None:
@@ -106,10 +132,21 @@ def test_the_brokers_of_the_compose_file_differ() -> None:
     assert {name for each in brokers for name in each["depends_on"]} <= set(services)
 
 
-def test_the_unit_is_valid(tmp_path: Path) -> None:
-    """The program need not be installed here. What other units of this machine have wrong is not asked."""
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace("/opt/tierlog/bin/tierlog", shutil.which("true") or "/bin/true"))
+@pytest.mark.parametrize("terraform", [False, True], ids=["alone", "with what Terraform adds"])
+def test_the_unit_is_valid(terraform: bool, tmp_path: Path) -> None:
+    """The programs need not be installed here. What other units of this machine have wrong is not asked."""
+
+    def copy(source: Path, name: str) -> Path:
+        target = tmp_path / name
+        target.parent.mkdir(exist_ok=True)
+        found = re.sub(r"/opt/tierlog\S*", shutil.which("true") or "/bin/true", source.read_text())
+        target.write_text(found)
+        return target
+
+    unit = copy(UNIT, UNIT.name)
+    if terraform:
+        copy(NODE / "tierlog.service.conf", "tierlog.service.d/terraform.conf")
+        copy(NODE / "tierlog-prepare.service", "tierlog-prepare.service")
     said = check(systemd_analyze(oldest=250), "verify", "--man=no", "--recursive-errors=no", unit)
     assert [line for line in said.splitlines() if unit.name in line] == []
 

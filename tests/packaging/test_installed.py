@@ -96,6 +96,22 @@ def test_records_go_in_and_come_out_of_both_tiers(installed: Installed, served: 
     assert archived(served) > 0
 
 
+def test_the_console_is_in_the_wheel(installed: Installed, served: Served) -> None:
+    """The page, and every file that it and its modules name."""
+    files = {"console/app.js": b"", "console": b""}
+    waiting = list(files)
+    while waiting:
+        name = waiting.pop()
+        with urllib.request.urlopen(f"{served.url}/{name}", timeout=30) as answer:
+            files[name] = answer.read()
+        named = re.findall(rb"""["'(](?:\./|console/)([a-z-]+\.(?:js|css|svg))["')]""", files[name])
+        waiting += [each for each in {f"console/{found.decode()}" for found in named} if each not in files]
+        files |= dict.fromkeys(waiting, b"")
+    ours = {each.name for each in (ROOT / "gateway" / "http" / "console" / "static").iterdir()}
+    assert {name.removeprefix("console/") for name in files if name != "console"} == ours - {"index.html"}
+    assert not list(Path(installed.bin.parent).rglob("node_modules"))
+
+
 def test_the_health_check_of_the_image_is_true(installed: Installed, served: Served) -> None:
     """The command of the Dockerfile, run as the image runs it: it fails where nobody listens."""
     (line,) = re.findall(r"^  CMD (\[.*\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)

@@ -3,6 +3,7 @@
 All that a broker, a collector and a reader ask for is allowed, and everything that is allowed was asked for.
 """
 
+import asyncio
 import json
 import os
 import subprocess
@@ -22,6 +23,10 @@ from aiohttp import web
 from botocore.config import Config
 from confluent_kafka import Producer
 
+from cold_tier.layout import PartitionLayout, SegmentName
+from cold_tier.objects.open import StoreSettings, open_store
+from hot_tier.ids import LeaderEpoch, Offset, PartitionId
+from offloader.cost import PART_BYTES
 from tests.integration.tiers import SOON, create_topic, local_start
 from tests.support.command import tierlog
 from tests.support.faulty_s3 import Act, Fault, FaultyS3, faulty
@@ -95,6 +100,25 @@ def write(recorder: Recorder, folder: Path, endpoint: str) -> None:
         wait_until(lambda: start_offset(service) > 0, "retention lets go of the oldest segment")
         service.stop()
         service.start()
+    asyncio.run(set_aside(recorder, folder, endpoint))
+
+
+async def set_aside(recorder: Recorder, folder: Path, endpoint: str) -> None:
+    """A large object with batches aside, whose upload breaks off: the topic of the broker has no transactions."""
+    key = PartitionLayout("orders", uuid.uuid4(), PartitionId(0)).aside(
+        SegmentName(Offset(0), LeaderEpoch(0), "ab" * 16)
+    )
+    recorder.proxy.faults = (
+        Fault(Act.ANSWER, frozenset({"PUT"}), f"/{PREFIX}/{key}", every=1_000_000, status=500, code="InternalError"),
+    )
+    large = folder / "aside"
+    large.write_bytes(bytes(PART_BYTES + 1))
+    store = open_store(StoreSettings(bucket=recorder.url, s3_endpoint=recorder.proxy.endpoint))
+    await store.put_file(key, str(large))
+    await store.close()
+    client = boto3.client("s3", endpoint_url=endpoint, config=Config(s3={"addressing_style": "path"}))
+    client.delete_object(Bucket=recorder.bucket, Key=f"{PREFIX}/{key}")
+    assert has(recorder, "s3:AbortMultipartUpload", "/aside/")
 
 
 def send(service: ServeProcess) -> None:

@@ -75,7 +75,7 @@ WRONG: dict[str, list[dict[str, tuple[Any, str]]]] = {
             "metadata": ("zookeeper://a:2181", "sqlite or etcd://"),
             "secrets": ({"etcd.password": "arn:aws:ssm:eu-west-1:123456789012:parameter/p"}, "environment variable"),
             "settings": ({"kafka.port": "9093"}, "use its own variables"),
-            "client_cidrs": (["0.0.0.0/0"], "tierlog has no authentication yet"),
+            "client_cidrs": (["0.0.0.0/0"], "set up no logins"),
             "kafka_port": (80, "does not run as root"),
             "http_port": (80, "does not run as root"),
             "ami_id": ("ubuntu", "ami-"),

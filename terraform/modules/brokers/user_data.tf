@@ -1,4 +1,5 @@
-# What a machine is told at its first start. terraform/node holds the programs and units.
+# What a machine is told at its first start. terraform/node holds the programs and units; tierlog.service is that of
+# deploy/systemd, with what differs here beside it.
 
 locals {
   node = "${path.module}/../../node"
@@ -64,6 +65,11 @@ locals {
         for unit in local.units :
         { path = "/etc/systemd/system/${unit}", permissions = "0644", content = file("${local.node}/${unit}") }
       ],
+      [{
+        path        = "/etc/systemd/system/tierlog.service.d/terraform.conf"
+        permissions = "0644"
+        content     = file("${local.node}/tierlog.service.conf")
+      }],
     )
     runcmd = [
       ["useradd", "--system", "--user-group", "--home-dir", "/var/lib/tierlog", "--shell", "/usr/sbin/nologin", "tierlog"],

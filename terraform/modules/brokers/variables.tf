@@ -183,7 +183,7 @@ variable "settings" {
   }
 
   validation {
-    condition     = length(setintersection(keys(var.settings), ["etcd.password"])) == 0
+    condition     = length(setintersection(keys(var.settings), ["etcd.password", "login.first_password"])) == 0
     error_message = "A password belongs into secrets, not into settings: it would lie in Terraform's state."
   }
 }
@@ -200,7 +200,7 @@ variable "client_cidrs" {
 
   validation {
     condition     = alltrue([for cidr in var.client_cidrs : try(tonumber(split("/", cidr)[1]), 32) >= 8])
-    error_message = "This would open the brokers to everybody, and tierlog has no authentication yet: name the networks of your clients, none larger than a /8."
+    error_message = "This would open the brokers to everybody, and these modules set up no logins: name the networks of your clients, none larger than a /8."
   }
 }
 

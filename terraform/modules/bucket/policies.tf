@@ -41,7 +41,7 @@ locals {
         Sid      = "GiveUpAnUpload"
         Effect   = "Allow"
         Action   = ["s3:AbortMultipartUpload"]
-        Resource = [local.rows]
+        Resource = [local.rows, "${local.arn}/${local.folder}_tierlog/*/aside/*"]
       },
       {
         # The object with which a broker tries the bucket at its start, and proposals that it has answered.

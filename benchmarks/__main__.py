@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: tierlog beside Apache Kafka on this machine, as ratios.
+"""`python -m benchmarks`: compares tierlog with Apache Kafka on this machine, as ratios.
 
 Prints a table, writes benchmarks/results/latest.json and latest.png. `--quick` takes under three minutes, the full run
 under twenty. Data goes to .cache/, on the disk of the repository.

@@ -1,8 +1,10 @@
-"""`python -m benchmarks.cluster`: three tierlog brokers beside three Apache Kafka brokers on this machine, as ratios.
+"""`python -m benchmarks.cluster`: compares three tierlog brokers with three Apache Kafka brokers on this machine, as
+ratios.
 
-Three replicas, two of them required, neither side syncs before the ack; acks=1 is measured also with both sides
-synced, and with each as it comes. Then failover: the leader is killed (-9) and, separately, stopped (SIGSTOP). Prints a
-table, writes benchmarks/results/cluster.json. `--quick` takes about four minutes, half of them Kafka's failovers.
+There are three replicas, two of them required, and neither side syncs before the ack. acks=1 is also measured with both
+sides synced, and with each side's default. Then failover: the leader is killed (-9) and, separately, stopped (SIGSTOP).
+Prints a table, writes benchmarks/results/cluster.json. `--quick` takes about four minutes, half of them for Kafka's
+failovers.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Clusters as processes: three brokers, and beside them what keeps their metadata.
+"""Clusters as processes: three brokers, and the processes that keep their metadata.
 
-tierlog has etcd there, Apache Kafka a controller of its own: in both a killed broker takes nothing but itself away.
-Where each process runs is a `Place`: an address and what is put before the command to get there.
+tierlog uses etcd for that, Apache Kafka a separate controller. So in both, a killed broker takes nothing else down. A
+`Place` says where a process runs: its address, and what is put before the command to get there.
 """
 
 import socket
@@ -25,7 +25,7 @@ class Place:
 
 
 class EtcdServer(BrokerProcess):
-    """One member. Time-outs are short as on one machine or in one room; writes are synced."""
+    """One member. Time-outs are short, as for one machine or one room; writes are synced."""
 
     def __init__(self, directory: Path, name: str, host: str, members: Mapping[str, str]) -> None:
         super().__init__(directory)
@@ -53,7 +53,7 @@ class KafkaController(KafkaServer):
 
 
 class Cluster:
-    """`brokers` by node id, `keepers` what holds the metadata. Passes for one broker where sums and addresses do."""
+    """`brokers` are by node id; `keepers` hold the metadata. Can stand for one broker in sums and addresses."""
 
     name: str
 
@@ -67,7 +67,7 @@ class Cluster:
         return self
 
     def stop(self) -> None:
-        """The brokers, cleanly; the keepers stay."""
+        """Stops the brokers cleanly. The keepers go on."""
         for broker in self.brokers.values():
             broker.stop()
 
@@ -89,7 +89,7 @@ class Cluster:
 
 
 class TierlogCluster(Cluster):
-    """Nodes 1, 2, …, each in a rack of its own; the bucket is a directory that all of them see."""
+    """Nodes 1, 2, …, each in its own rack. The bucket is a directory that all of them see."""
 
     name = "tierlog"
 
@@ -103,7 +103,7 @@ class TierlogCluster(Cluster):
         data_dirs: Mapping[int, Path] | None = None,
         settings: Sequence[str] = (),
     ) -> None:
-        """`settings` as `section.key=value`."""
+        """`settings` are written as `section.key=value`."""
         members = {f"etcd-{n}": f"http://{keeper_host}:{free_port()}" for n in range(keepers)}
         etcd = [EtcdServer(directory, name, keeper_host, members) for name in members]
         metadata = f"etcd://{','.join(member.bootstrap for member in etcd)}"
@@ -119,7 +119,7 @@ class TierlogCluster(Cluster):
 
 
 class KafkaCluster(Cluster):
-    """One controller without a broker, three brokers without a controller; settings are Kafka's defaults."""
+    """One controller without a broker, and three brokers without a controller. The settings are Kafka's defaults."""
 
     name = "kafka"
 

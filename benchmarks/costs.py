@@ -1,7 +1,7 @@
-"""`python -m benchmarks.costs`: what a GB and a batch cost, for `tierlog plan`, from docs/PERFORMANCE.md.
+"""`python -m benchmarks.costs`: computes what a GB and a batch cost, for `tierlog plan`, from docs/PERFORMANCE.md.
 
-The benchmarks write those figures; here they are only read. CPU per GB at three sizes of batch gives a line: what a
-byte costs, and what a batch costs whatever its size.
+The benchmarks write those figures; this program only reads them. CPU per GB at three sizes of batch gives a line: the
+cost of a byte, and the cost of a batch of any size.
 """
 
 import json
@@ -40,7 +40,7 @@ def costs(page: str) -> Measured:
 
 
 def line_of(page: str, group: str, side: int) -> tuple[float, float]:
-    """Seconds per GB and per batch of the default of each side: tierlog synced, Kafka not."""
+    """Returns seconds per GB and per batch, for the default of each side: tierlog synced, Kafka not."""
     found = [cpu_seconds(page, f"{group}: 1000 B, none, acks=all, {size} KB batches")[side] for size in BATCHES_KB]
     slope, intercept = linear_regression([1e9 / (size * 1000) for size in BATCHES_KB], found)
     return max(0.0, intercept), slope
@@ -63,7 +63,7 @@ def figure(page: str, pattern: str) -> float:
 
 
 def compressed_share() -> float:
-    """Of realistic events in lz4 batches of 64 KB; the events are the same in every run."""
+    """Returns the share of bytes that lz4 leaves, for realistic events in batches of 64 KB, the same in every run."""
     raw, _ = event_batches(EVENTS_BYTES, Codec.NONE)
     lz4, _ = event_batches(EVENTS_BYTES, Codec.LZ4)
     return len(lz4) / len(raw)

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.cuts`: how long a topic takes no records when the network around a leader is cut.
+"""`python -m benchmarks.cuts`: measures how long a topic takes no records when the network around a leader is cut.
 
-Three brokers of tierlog, then three of Apache Kafka, each in a network namespace of its own (needs root, iproute2 and
-nft), a producer with acks=all, three replicas, two of them required. Prints a table; `--write-docs` puts it into
+Three brokers of tierlog, then three of Apache Kafka, each in its own network namespace (needs root, iproute2 and nft),
+a producer with acks=all, three replicas, two of them required. Prints a table; `--write-docs` puts it into
 docs/PERFORMANCE.md. Takes five minutes.
 """
 
@@ -111,7 +111,7 @@ def main() -> int:
 
 
 def measure(cluster: Cluster, network: Namespaces, samples: int, console: Console) -> dict[str, list[float]]:
-    """Seconds."""
+    """Returns seconds."""
     found: dict[str, list[float]] = {}
     try:
         cluster.start()

@@ -1,4 +1,4 @@
-"""Realistic events as a log of record batches: what compression and archiving are measured on."""
+"""Realistic events as a log of record batches, to measure compression and archiving."""
 
 import json
 import random
@@ -20,7 +20,7 @@ _KINDS = 20_000
 
 @cache
 def _events() -> tuple[tuple[bytes, bytes], ...]:
-    """(key, value) pairs of about 1 KB, each different, the same in every run."""
+    """Yields (key, value) pairs of about 1 KB. Each is different, and they are the same in every run."""
     rng = random.Random(20)
     made = []
     for number in range(_KINDS):
@@ -57,7 +57,7 @@ def _events() -> tuple[tuple[bytes, bytes], ...]:
 
 
 def event_batches(log_bytes: int, codec: int) -> tuple[bytes, int]:
-    """About `log_bytes` of records, before compression, in batches of 64 KB; and the end offset."""
+    """Returns about `log_bytes` of records (before compression) in batches of 64 KB, and the end offset."""
     log, offset, size = bytearray(), 0, 0
     batch: list[NewRecord] = []
     batch_size = 0

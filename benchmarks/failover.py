@@ -1,9 +1,9 @@
-"""How long a topic takes no records after a fault of one broker, as a client sees it.
+"""Measures how long a topic takes no records after a fault of one broker, as a client sees it.
 
-A producer sends a small record to every partition every few milliseconds. The failover took from the fault until each
-partition has acknowledged a record that was sent after it: what was in flight before does not count, and the client's
-own search for new leaders does. Each broker leads a partition, as of a producer's topic mostly: a client that is
-connected to the lost broker alone looks for another only when a second connection to it has timed out too.
+A producer sends a small record to every partition every few milliseconds. A failover lasts from the fault until each
+partition has acknowledged a record that was sent after the fault. Records in flight before do not count; the time in
+which the client looks for new leaders does. Each broker leads a partition, as is usual for a producer's topic: a client
+that is connected only to the lost broker looks for another only after a second connection to it has timed out too.
 """
 
 import math
@@ -22,11 +22,11 @@ TOPIC = "failover"
 EVERY_S = 0.005
 GIVE_UP_S = 60.0
 CLIENT = {"acks": "all", "linger.ms": 0, "socket.timeout.ms": 1000, "request.timeout.ms": 1000, "log_level": 0}
-"""A client that waits a second for an answer, or it would hang on a standing leader for a minute."""
+"""The client waits a second for an answer. By default it would wait a minute for a leader that is stopped."""
 
 
 class Pulse(threading.Thread):
-    """Sends until it is told to stop, and notes when each partition first takes what was sent since `watch`."""
+    """Sends until it is told to stop. Notes when each partition first takes a record that was sent after `watch`."""
 
     def __init__(self, bootstrap: str, partitions: int) -> None:
         super().__init__(name="pulse", daemon=True)
@@ -69,7 +69,7 @@ class Pulse(threading.Thread):
 
 
 class Failovers:
-    """Each with a new client: an old one remembers which brokers were down before."""
+    """Measures failovers, each with a new client, because an old client remembers which brokers were down before."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._brokers, self._bootstrap = cluster.brokers, cluster.bootstrap
@@ -84,8 +84,8 @@ class Failovers:
         return self.measure(lambda node: self._brokers[node].pause(), lambda node: self._brokers[node].resume())
 
     def measure(self, fault: Callable[[int], object], remedy: Callable[[int], object]) -> float:
-        """Milliseconds from a fault of the broker that leads the first partition, in a cluster that is whole; infinite
-        where nothing was taken for as long as it was waited."""
+        """Returns the milliseconds from a fault of the broker that leads the first partition, in a cluster whose
+        replicas are all in sync. Returns infinity if records are not taken before it gives up."""
         wait_for(self._whole, "every replica to be in sync", GIVE_UP_S)
         self._admin.elect_leaders(ElectionType.PREFERRED).result(30)
         pulse = Pulse(self._bootstrap, len(self._brokers))

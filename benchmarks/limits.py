@@ -1,4 +1,4 @@
-"""What this machine can do at all: the ceiling that either broker works under."""
+"""Measures the limits of this machine, which hold for both brokers."""
 
 import os
 import socket
@@ -30,12 +30,12 @@ def measure(directory: Path) -> Limits:
 
 
 def _best(run, times: int = 3) -> float:
-    """A limit is the best that was seen: whatever else ran can only lower it."""
+    """Returns the best value that was seen: other work on the machine can only lower it."""
     return max(run() for _ in range(times))
 
 
 def _write(path: Path, size: int, *, sync: bool) -> float:
-    """MB/s of write(2) in 64 KB blocks to a new file, with one fdatasync at the end where `sync`."""
+    """Returns MB/s of write(2) in 64 KB blocks to a new file. With `sync` there is one fdatasync at the end."""
     descriptor = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
     try:
         began = time.perf_counter()
@@ -50,7 +50,7 @@ def _write(path: Path, size: int, *, sync: bool) -> float:
 
 
 def _small_sync(path: Path, times: int = 200) -> float:
-    """Median milliseconds of appending 16 KB and syncing it."""
+    """Returns the median milliseconds for appending 16 KB and syncing it."""
     descriptor = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
     taken = []
     try:
@@ -76,7 +76,7 @@ def _receive(ready: Connection) -> None:
 
 
 def _loopback(seconds: float = 1.0) -> float:
-    """MB/s through one TCP connection between two processes, 1 MB at a time."""
+    """Returns MB/s through one TCP connection between two processes, 1 MB at a time."""
     context = get_context("spawn")
     here, there = context.Pipe()
     receiver = context.Process(target=_receive, args=(there,), daemon=True)

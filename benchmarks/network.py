@@ -1,7 +1,7 @@
-"""A network namespace per broker, all on one bridge, each with a packet filter that is told whom to cut off.
+"""A network namespace per broker, all on one bridge, each with a packet filter that can cut off any other host.
 
-Clients and etcd are on the bridge itself, with an address each, so that a broker can lose one and keep the other. Needs
-root, iproute2 and nft.
+Clients and etcd are on the bridge itself, each with its own address, so that a broker can lose one and keep the other.
+Needs root, iproute2 and nft.
 """
 
 import os
@@ -24,7 +24,7 @@ table inet chaos {
 
 
 def why_not() -> str | None:
-    """The reason why this machine cannot have namespaces with filters, or None."""
+    """Returns the reason why this machine cannot have namespaces with filters, or None."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     missing = [program for program in ("ip", "nft", "nsenter") if shutil.which(program) is None]
@@ -47,7 +47,7 @@ class Namespaces:
 
     def open(self) -> None:
         _run("ip", "link", "add", self._name, "type", "bridge")
-        # The first address is the one that clients on this machine come from.
+        # Clients on this machine use the first address.
         for host in (self.client_host, self.keeper_host):
             _run("ip", "addr", "add", f"{host}/24", "dev", self._name)
         _run("ip", "link", "set", self._name, "up")

@@ -1,6 +1,6 @@
-"""Which jobs run, how long and how often; a quick plan for a first look and the full one for the record."""
+"""Which jobs run, how long and how often: a quick plan for a first look, and the full plan for the record."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.workloads import Produce
 
@@ -79,7 +79,7 @@ def full_plan() -> Plan:
 
 
 def cluster_plan(*, quick: bool) -> Plan:
-    """For three brokers, three replicas, two of which have to be in sync."""
+    """Returns the plan for three brokers with three replicas, two of which have to be in sync."""
     jobs = (
         Produce(1000, "all", "none", 64 * KB),
         Produce(1000, "all", "lz4", 64 * KB),
@@ -94,8 +94,31 @@ def cluster_plan(*, quick: bool) -> Plan:
         repeats=2 if quick else 3,
         produce_seconds=2.0,
         latency_seconds=4 if quick else 8,
-        latency_rate=200,  # at 1000 a second Kafka's queue grew without end here, which is no latency
+        latency_rate=200,  # at 1000 a second Kafka's queue grew without end here, so that would not measure latency
         starts=0,
-        # Three JVMs on two cores take minutes to compile what they run: after 35 s of produce Kafka still got faster.
+        # Three JVMs on two cores compile for minutes: after 35 s of produce Kafka still became faster.
         warm_up_seconds=10.0 if quick else 40.0,
     )
+
+
+def tls_plan(*, quick: bool) -> Plan:
+    """Returns the plan for one broker with TLS."""
+    sizes, codecs = ((1000,), ("none",)) if quick else ((1000, 100), ("none", "lz4"))
+    jobs = [Produce(size, "all", codec, 64 * KB) for size in sizes for codec in codecs]
+    return Plan(
+        produce=tuple(jobs),
+        consume=tuple((job, 2_500_000 if job.record_bytes == 100 else 400_000) for job in jobs),
+        latency=(),
+        java=(),
+        repeats=2 if quick else 3,
+        produce_seconds=1.5,
+        latency_seconds=0,
+        latency_rate=0,
+        starts=0,
+        warm_up_seconds=1.0 if quick else 4.0,
+    )
+
+
+def plain_plan(tls: Plan) -> Plan:
+    """Returns the part of the plan for TLS that is done once more without TLS, to tell what it costs."""
+    return replace(tls, produce=tls.produce[:1], consume=tls.consume[:1])

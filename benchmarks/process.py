@@ -1,7 +1,7 @@
 """A broker as a process: start, wait until it serves, stop, kill, pause, and what it costs.
 
-Both brokers are judged ready by the same probe, a Metadata answer that names at least one broker, so start
-times compare. The process is the only thing shared with the service: nothing here imports it.
+For both brokers the same probe decides when they are ready, a Metadata answer that names at least one broker, so start
+times can be compared. Nothing here imports the service.
 """
 
 import os
@@ -18,7 +18,7 @@ import psutil
 
 
 class BrokerFailed(Exception):
-    """The broker process did not start, or ended by itself; carries the end of its log."""
+    """The broker process did not start, or ended by itself. The text has the end of its log."""
 
 
 def free_port() -> int:
@@ -28,7 +28,7 @@ def free_port() -> int:
 
 
 def answers_metadata(host: str, port: int, timeout_s: float = 1.0) -> bool:
-    """True once a Metadata v1 request for no topics is answered with a broker in it."""
+    """Returns True once a Metadata v1 request for no topics is answered with a broker in it."""
     request = struct.pack(">hhih", 3, 1, 7, -1) + struct.pack(">i", 0)
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
@@ -49,23 +49,24 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float, interva
 
 
 class BrokerProcess:
-    """One broker process on loopback. Subclasses give the command and learn the port."""
+    """One broker process on loopback. Subclasses give the command and find out the port."""
 
     name = "broker"
     start_timeout_s = 180.0
     stop_timeout_s = 30.0
     popen: ClassVar[type[subprocess.Popen[bytes]]] = subprocess.Popen
-    """What starts the process; tests have one that starts faster."""
+    """The class that starts the process. Tests have one that starts faster."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.host = "127.0.0.1"
         self.port = 0
         self.wrapper: Sequence[str] = ()  # put before the command: strace, a network namespace
+        self.answers: Callable[[str, int], bool] = answers_metadata  # who needs a login asks otherwise
         self.start_seconds = 0.0
         self.process: subprocess.Popen[bytes] | None = None
 
-    # What a subclass says
+    # For subclasses
 
     def command(self) -> Sequence[str]:
         raise NotImplementedError
@@ -74,9 +75,9 @@ class BrokerProcess:
         return dict(os.environ)
 
     def serving(self) -> bool:
-        return answers_metadata(self.host, self.port)
+        return self.answers(self.host, self.port)
 
-    # Life
+    # Start and stop
 
     def start(self) -> Self:
         assert self.process is None, f"{self.name} runs already"
@@ -99,7 +100,7 @@ class BrokerProcess:
         return self
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL if that is not enough; a broker that has to be killed is an error."""
+        """Sends SIGTERM, and SIGKILL if that is not enough. Raises BrokerFailed if the broker had to be killed."""
         process, self.process = self.process, None
         if process is None or process.poll() is not None:
             return
@@ -118,7 +119,7 @@ class BrokerProcess:
             process.wait()
 
     def start_and_kill_after(self, seconds: float) -> None:
-        """A start that is cut off, ready or not."""
+        """Starts the broker and kills it after a while, ready or not."""
         process = self._launch(subprocess.Popen)
         time.sleep(seconds)
         process.kill()
@@ -146,7 +147,7 @@ class BrokerProcess:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # What it is
+    # State and cost
 
     @property
     def bootstrap(self) -> str:

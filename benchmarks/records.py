@@ -1,4 +1,4 @@
-"""Records to send: events as JSON, of one size, different from each other, about as compressible as real ones."""
+"""Records to send: JSON events of one size, all different, about as compressible as real ones."""
 
 import json
 import random
@@ -25,7 +25,7 @@ def event(source: random.Random, number: int) -> str:
 
 
 def write_records(path: Path, record_bytes: int, count: int = 20_000) -> Path:
-    """`count` records of exactly `record_bytes`, one after the other without separators."""
+    """Writes `count` records of exactly `record_bytes`, one after the other without separators."""
     source = random.Random(7)
     with path.open("wb") as file:
         for number in range(count):

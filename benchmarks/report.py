@@ -18,7 +18,7 @@ def shown(value: float) -> str:
 
 
 def judged(results: Results) -> list[Row]:
-    """Not judged: records per second, which say the same as MB/s, and how busy the client was."""
+    """Returns the rows to judge: not records per second, which say the same as MB/s, nor how busy the client was."""
     return [row for row in results.rows if row.unit not in ("records/s", "client cores")]
 
 
@@ -31,7 +31,7 @@ def values_shown(results: Results, row: Row) -> tuple[str, str]:
 
 
 def client_bound(results: Results) -> list[Row]:
-    """Jobs in which the client, on tierlog, kept a core busy: there the broker is not what limits."""
+    """Returns the jobs in which the client, on tierlog, kept a core busy: there the broker is not the limit."""
     return [row for row in results.rows if row.unit == "client cores" and row.medians[0] >= BUSY_CORES]
 
 
@@ -70,6 +70,8 @@ def summary(results: Results) -> list[str]:
             f"tierlog's best produce reaches {produce / ceiling:.0%} of the lower of write(2) and loopback, its best "
             f"consume {consume / limits.loopback_mb_per_s:.0%} of loopback. The client works on the same cores."
         )
+    if "tls" in results.versions:
+        lines.append(f"Agreed on: {results.versions['tls']}.")
     bound = client_bound(results)
     if bound:
         lines.append(
@@ -154,11 +156,11 @@ IN_SHORT = (
     ("consume", "broker CPU s/GB", "CPU of the broker per GB consumed"),
     ("memory", "MB RSS", "memory of the broker"),
 )
-"""The README's lines: group, unit, and what they are called there."""
+"""The README's lines: group, unit, and their name there."""
 
 
 def readme_block(results: Results) -> str:
-    """The lowest and the highest ratio of each kind of job."""
+    """Returns the lowest and the highest ratio of each kind of job."""
     bound = client_bound(results)
     lines = [
         f"Beside Apache Kafka {results.versions['kafka']} on the same {results.machine['cores']} cores, same client, "

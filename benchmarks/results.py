@@ -1,4 +1,4 @@
-"""What a run found: samples per row, and the machine, versions and limits that they belong to."""
+"""The results of a run: samples per row, with the machine, versions and limits."""
 
 import json
 import os
@@ -21,7 +21,7 @@ LESS_IS_BETTER = ("ms", "s/GB", "start s", "MB RSS")
 
 @dataclass(slots=True)
 class Row:
-    """One figure of one job, sampled on both brokers in turns."""
+    """One figure of one job, measured on both brokers in turns."""
 
     group: str
     job: str
@@ -39,7 +39,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How many times better tierlog is: above 1 is better, whichever way the unit counts."""
+        """Returns how many times better tierlog is. Above 1 is better, also for units where less is better."""
         ours, theirs = self.medians
         return theirs / ours if self.less_is_better else ours / theirs
 
@@ -92,14 +92,18 @@ def describe_machine(directory: Path) -> dict[str, Any]:
 
 def describe_versions() -> dict[str, str]:
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
-        "tierlog": commit.stdout.strip() or "unknown",
+        "tierlog": tierlog_commit(),
         "kafka": kafka_version(),
         "librdkafka": confluent_kafka.libversion()[0],
         "java": java[0] if java else "none",
         "python": platform.python_version(),
     }
+
+
+def tierlog_commit() -> str:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return commit.stdout.strip() or "unknown"
 
 
 def _lines(path: str) -> list[str]:

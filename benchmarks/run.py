@@ -1,4 +1,4 @@
-"""Carries out a plan on both brokers in turns: A B, B A, A B, … so that what drifts on the machine hits both alike."""
+"""Carries out a plan on both brokers in turns (A B, B A, A B, …), so that changes on the machine affect both alike."""
 
 import itertools
 import resource
@@ -19,12 +19,12 @@ from benchmarks.results import Results, describe_machine, describe_versions
 from benchmarks.service import TierlogServer
 from benchmarks.workloads import GROUPS, Figures, Produce, Target, measure_start
 
-# A deleted topic leaves the disk at once instead of after a minute, or jobs would run into each other's writes.
+# Kafka then deletes a topic from the disk at once and not after a minute. Otherwise jobs would disturb each other.
 KAFKA_SETTINGS = {"log.segment.delete.delay.ms": "100"}
 
 
 def carry_out(plan: Plan, directory: Path, saved: Path, *, quick: bool, console: Console) -> Results:
-    """`saved` holds what was found so far, should the run not come to its end."""
+    """`saved` gets the results so far, in case the run does not finish."""
     began = time.monotonic()
     console.print("[cyan]▸[/] limits of this machine: write(2), fdatasync, loopback")
     results = Results(describe_machine(directory), describe_versions(), limits.measure(directory), quick)
@@ -57,8 +57,13 @@ def _turns(targets: list[Target], repeats: int) -> Iterator[Target]:
         yield from targets if turn % 2 == 0 else reversed(targets)
 
 
-def throughputs(plan: Plan, targets: list[Target], results: Results, saved: Path, console: Console) -> None:
+def throughputs(
+    plan: Plan, targets: list[Target], results: Results, saved: Path, console: Console, suffix: str = ""
+) -> None:
+    """`suffix` is put after the names of the groups."""
+
     def sample(group: str, job: str, measure: Callable[[Target], Figures], repeats: int = plan.repeats) -> None:
+        group += suffix
         console.print(f"[cyan]▸[/] {group}: {job}")
         for target in _turns(targets, repeats):
             for unit, value in measure(target).items():
@@ -104,7 +109,7 @@ def _starts(plan: Plan, brokers: list[BrokerProcess], results: Results, console:
 
 
 class OthersCpu:
-    """The share of all cores that neither broker nor client has used: above a few per cent, figures are doubtful."""
+    """The share of all cores that others than brokers and client used. Above a few per cent, figures are doubtful."""
 
     def __init__(self, brokers: Sequence[BrokerProcess | Cluster]) -> None:
         self._brokers = brokers

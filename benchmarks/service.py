@@ -1,7 +1,7 @@
-"""tierlog as a process: `tierlog serve` on a data directory, found by the line it prints when it can serve.
+"""tierlog as a process: `tierlog serve` on a data directory. The line that it prints when it can serve tells its ports.
 
-The first start takes any free port; later starts of the same object ask for the same ones, so that clients
-find the broker again after a crash. Nothing of the service is imported.
+The first start takes any free ports. Later starts of the same object take the same ones, so that clients find the
+broker again after a crash. Nothing of the service is imported.
 """
 
 import os
@@ -16,7 +16,7 @@ READY = re.compile(r"tierlog ready kafka=(\S+):(\d+) http=(\S+):(\d+)")
 
 
 class TierlogServer(BrokerProcess):
-    """`settings` are environment variables `TIERLOG_SECTION__KEY`, `arguments` flags of `serve`."""
+    """`settings` are environment variables `TIERLOG_SECTION__KEY`, `arguments` are flags of `serve`."""
 
     name = "tierlog"
 

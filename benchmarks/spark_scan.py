@@ -1,13 +1,14 @@
-"""`python -m benchmarks.spark_scan`: Spark over the archive beside Spark's own Kafka source, on the same records.
+"""`python -m benchmarks.spark_scan`: compares Spark over the archive with Spark's own Kafka source, on the same
+records.
 
-Four readers of one topic: Spark's Kafka source against Apache Kafka and against tierlog, `tierlog_read`, and plain
-`spark.read.parquet` over the same files. Three questions: how many records, how many of a quarter of the time, how
-many bytes of values. Figures are records of the topic per second, so a reader gains by not reading. Ratios are what to
-look at: to the faster of the two Kafka sources, and to plain Parquet. Each question costs any reader half a second or
-so to start with, so there have to be millions of records for ratios to mean something.
+Four readers read one topic: Spark's Kafka source from Apache Kafka and from tierlog, `tierlog_read`, and plain
+`spark.read.parquet` over the same files. There are three questions: how many records, how many in a quarter of the
+time, how many bytes of values. Figures are records of the topic per second, so a reader gains by reading less. Compare
+the ratios: to the faster of the two Kafka sources, and to plain Parquet. For each question any reader needs about half
+a second to start, so ratios mean something only with millions of records.
 
-Then the same topic is compacted into large files, through its leader, and read once more. Planning among 100,000
-archived segments is measured on manifests alone. Ends with 1 if a figure is below what docs/PERFORMANCE.md promises.
+Then the same topic is compacted into large files, through its leader, and read again. Planning over 100,000 archived
+segments is measured on manifests alone. Ends with 1 if a figure is below what docs/PERFORMANCE.md promises.
 """
 
 import argparse
@@ -38,7 +39,7 @@ from benchmarks.process import wait_for
 from benchmarks.report import replace_block
 from benchmarks.results import describe_machine, describe_versions
 from cold_tier.layout import PartitionLayout, SegmentName
-from cold_tier.manifest.model import EpochStart, Segment
+from cold_tier.manifest.model import EpochStart, SegmentEntry
 from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.objects.open import StoreSettings, open_store
 from hot_tier.ids import LeaderEpoch, Offset, PartitionId
@@ -67,7 +68,7 @@ SEGMENTS = 100_000
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 JARS = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-    # Only asks for delegation tokens, of which there are none here; newer ones are not on Maven Central.
+    # It is used only for delegation tokens, which are not used here; newer versions are not on Maven Central.
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.12.1",
@@ -79,7 +80,7 @@ Question = Callable[[DataFrame], object]
 
 @dataclass
 class Report:
-    """What is printed, and what of it goes into the docs."""
+    """What is printed, and which part of it goes into the docs."""
 
     console: Console
     lines: list[str] = field(default_factory=list)
@@ -193,14 +194,14 @@ def ask_all(
         report.begins(question)
         samples: dict[str, list[float]] = {name: [] for name in readers}
         for turn in range(REPEATS + 1):
-            # In turns, A B and B A: the JVM still gets faster.
+            # The order alternates, A B and B A, because the JVM still becomes faster.
             for name in sorted(readers, reverse=bool(turn % 2)):
                 if turn > KAFKA_REPEATS and name in (KAFKA, KAFKA_OURS):
                     continue
                 read, rows = readers[name]
                 began = time.monotonic()
                 ask(read(**window))
-                if turn:  # The first warms up.
+                if turn:  # The first turn warms up.
                     samples[name].append(rows / (time.monotonic() - began))
         figures[question] = {name: statistics.median(values) for name, values in samples.items()}
     return figures
@@ -228,7 +229,7 @@ def fill(bootstrap: str, count: int, config: Mapping[str, str]) -> None:
 
 
 def archived(service: ServeProcess) -> tuple[int, int]:
-    """Rows in the bucket, and bytes that still wait."""
+    """Returns the number of rows in the bucket, and the bytes that still wait."""
     with Client(service.url) as client:
         found = client.get(path("topics", TOPIC, "archive"), limit=0)["partitions"]
     rows = sum(each["archived"]["end_offset"] if each["archived"] else 0 for each in found)
@@ -295,7 +296,7 @@ def measure_compaction(spark: SparkSession, bucket: str, service: ServeProcess, 
 
 
 def spark_seconds(spark: SparkSession, bucket: str) -> float:
-    """Of a full scan of values."""
+    """Returns the seconds of a full scan of values."""
     began = time.monotonic()
     tierlog_read(spark, bucket, TOPIC).selectExpr("sum(length(value))").collect()
     return time.monotonic() - began
@@ -317,13 +318,13 @@ def measure_planning(directory: Path, report: Report) -> None:
 
 
 async def write_manifests(bucket: str) -> None:
-    """Manifests of segments that nobody archived."""
+    """Writes manifests of segments that do not exist."""
     store = open_store(StoreSettings(bucket=bucket), create=True)
     layout = PartitionLayout(TOPIC, UUID(int=1), PartitionId(0))
     writer = await ManifestWriter.open(store, layout, LeaderEpoch(0), Offset(0), START_MS)
     for first in range(0, SEGMENTS, 1000):
         segments = [
-            Segment(
+            SegmentEntry(
                 SegmentName(Offset(number * 1000), LeaderEpoch(0), uuid4().hex),
                 Offset(number * 1000 + 1000),
                 1000,

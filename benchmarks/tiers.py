@@ -1,8 +1,8 @@
-"""`python -m benchmarks.tiers`: what the cold tier costs and gives, as ratios on this machine.
+"""`python -m benchmarks.tiers`: measures what the cold tier costs and gives, as ratios on this machine.
 
-- archive: bytes of log converted per second of one core's CPU time, and bucket bytes beside lz4 batches
-- cold consume beside hot consume, the same records, the same client
-- a producer's latency while segments are archived beside the same without
+- archive: bytes of log converted per second of one core's CPU time, and bucket bytes compared with lz4 batches
+- cold consume compared with hot consume, with the same records and the same client
+- a producer's latency while segments are archived, compared with the latency without that
 - requests to the store before the first byte of a cold read, and per row group after it
 
 Prints a table, writes benchmarks/results/tiers.json.
@@ -33,8 +33,8 @@ from cold_tier.format.write import ROW_GROUP_BYTES, write_segment
 from cold_tier.layout import PartitionLayout, SegmentName
 from cold_tier.manifest.reader import Manifest, PageCache
 from cold_tier.manifest.writer import ManifestWriter
+from cold_tier.objects.bucket import Bucket
 from cold_tier.objects.memory import MemoryStore
-from cold_tier.objects.retrying import RetryingStore
 from cold_tier.reader import ColdReader
 from hot_tier.log.index import UNKNOWN, Contents
 from hot_tier.record.columns import iter_columns
@@ -56,7 +56,7 @@ class Line:
 
 
 def archive_speed(directory: Path, log_mb: int) -> Iterator[Line]:
-    """The conversion alone, in this process: CPU seconds are one core's."""
+    """Measures the conversion alone, in this process, so CPU seconds are those of one core."""
     raw, end = event_batches(log_mb << 20, Codec.NONE)
     lz4, _ = event_batches(log_mb << 20, Codec.LZ4)
     path = str(directory / "segment.parquet")
@@ -78,8 +78,8 @@ def archive_speed(directory: Path, log_mb: int) -> Iterator[Line]:
 
 
 async def cold_requests(directory: Path) -> list[Line]:
-    """Counted, not timed: one partition of two archived segments in memory, read from its middle."""
-    store = RetryingStore(MemoryStore())
+    """Counts requests, without times: one partition of two archived segments in memory, read from its middle."""
+    store = Bucket(MemoryStore())
     layout = PartitionLayout("events", uuid4(), 0)  # type: ignore[arg-type]
     writer = await ManifestWriter.open(store, layout, 0, 0, 0)  # type: ignore[arg-type]
     log, end = event_batches(100 << 20, Codec.NONE)
@@ -177,7 +177,7 @@ def latency_while_archiving(
 
     p99()
     without, during = [], []
-    # The same bytes are written before each sample, so that the disk has as much to write back in both.
+    # The same bytes are written before each sample, so that the disk has as much to write back in both cases.
     for number in range(3):
         for kind, archived, samples in (("plain", False, without), ("busy", True, during)):
             make(f"{kind}{number}", archived)
@@ -190,7 +190,7 @@ def latency_while_archiving(
 
 
 def event_file(record_bytes: int) -> bytes:
-    """Records of one length, cut from realistic events, for the load generator."""
+    """Writes records of one length, cut from realistic events, for the load generator."""
     log, _ = event_batches(8 << 20, Codec.NONE)
     return log[61 : 61 + (len(log) - 61) // record_bytes * record_bytes]
 

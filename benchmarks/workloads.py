@@ -1,6 +1,6 @@
 """The measured jobs. Each runs against one broker and returns its figures by name.
 
-Both brokers get the same topics but for the name of the flush policy, the same client and the same settings of it.
+Both brokers get the same topics, except for the name of the flush policy, and the same client with the same settings.
 """
 
 import os
@@ -22,7 +22,7 @@ PARTITIONS = 4
 Flush = Literal["os", "commit", "default"]
 Figures = dict[str, float]
 
-# What each broker calls the policies. By default tierlog syncs before the ack, and Kafka leaves it to the page cache.
+# The settings of each broker for the policies. By default tierlog syncs before the ack; Kafka relies on the page cache.
 FLUSH: Mapping[str, Mapping[Flush, dict[str, str]]] = {
     "tierlog": {"os": {"flush": "os"}, "commit": {"flush": "commit"}, "default": {}},
     "kafka": {"os": {}, "commit": {"flush.messages": "1"}, "default": {}},
@@ -55,13 +55,23 @@ class Produce:
 
 
 class Target:
-    """A running broker, or a cluster of them, with topics that are made for a job and gone after it."""
+    """A running broker or cluster. Topics are made for a job and deleted after it.
 
-    def __init__(self, broker: BrokerProcess | Cluster, records: Mapping[int, Path]) -> None:
+    Its load may come in at another listener than the one that topics are made at, with the settings `client`."""
+
+    def __init__(
+        self,
+        broker: BrokerProcess | Cluster,
+        records: Mapping[int, Path],
+        bootstrap: str = "",
+        client: Mapping[str, str] | None = None,
+    ) -> None:
         self.broker = broker
         self._records = records
+        self._bootstrap = bootstrap or broker.bootstrap
+        self._client = client or {}
         self._replicas = len(broker.brokers) if isinstance(broker, Cluster) else 1
-        self._partitions = PARTITIONS if self._replicas == 1 else 2 * self._replicas
+        self.partitions = PARTITIONS if self._replicas == 1 else 2 * self._replicas
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": "0"})
         self._made = 0
 
@@ -75,7 +85,7 @@ class Target:
         config = {"retention.ms": "-1", **FLUSH[self.name][flush]}
         if self._replicas > 1:
             config["min.insync.replicas"] = "2"
-        self._admin.create_topics([NewTopic(name, self._partitions, self._replicas, config=config)])[name].result(30)
+        self._admin.create_topics([NewTopic(name, self.partitions, self._replicas, config=config)])[name].result(30)
         wait_for(lambda: self._is_ready(name), f"topic {name}", 30)
         return name
 
@@ -85,7 +95,7 @@ class Target:
         return bool(partitions) and all(len(p.isrs) == self._replicas and p.leader in p.isrs for p in partitions)
 
     def remove_topic(self, name: str) -> None:
-        """Gone from the disk as well: what one job wrote must not be written back during the next."""
+        """Deletes the topic, also from the disk: what one job wrote must not be written back during the next."""
         self._admin.delete_topics([name])[name].result(30)
         home = self.broker.directory
         wait_for(
@@ -98,12 +108,12 @@ class Target:
 
     def produce(self, topic: str, job: Produce, *, seconds: float = 0, count: int = 0) -> load.Throughput:
         return load.produce(
-            self.broker.bootstrap,
+            self._bootstrap,
             topic,
-            self._partitions,
+            self.partitions,
             self._records[job.record_bytes],
             job.record_bytes,
-            job.client_settings(),
+            {**job.client_settings(), **self._client},
             seconds=seconds,
             count=count,
         )
@@ -120,19 +130,19 @@ class Target:
 
     def measure_consume(self, topic: str, count: int) -> Figures:
         cpu = self.broker.cpu_seconds()
-        done = load.consume(self.broker.bootstrap, topic, self._partitions, count, {})
+        done = load.consume(self._bootstrap, topic, self.partitions, count, self._client)
         return _throughput_figures(done, self.broker.cpu_seconds() - cpu)
 
     def measure_latency(self, flush: Flush, rate: int, seconds: float) -> Figures:
         settings = {"producer:acks": "all", "producer:linger.ms": "0"}
         topic = self.make_topic(flush)
-        load.latency(self.broker.bootstrap, topic, self._partitions, 1000, rate, 1, settings)
-        done = load.latency(self.broker.bootstrap, topic, self._partitions, 1000, rate, seconds, settings)
+        load.latency(self.broker.bootstrap, topic, self.partitions, 1000, rate, 1, settings)
+        done = load.latency(self.broker.bootstrap, topic, self.partitions, 1000, rate, seconds, settings)
         self.remove_topic(topic)
         return {"p50 ms": done.p50_ms, "p99 ms": done.p99_ms, "p99.9 ms": done.p999_ms}
 
     def measure_java_produce(self, job: Produce, count: int) -> Figures:
-        """Kafka's own kafka-producer-perf-test: the Java client instead of librdkafka."""
+        """Measures with Kafka's own kafka-producer-perf-test, that is, the Java client instead of librdkafka."""
         topic = self.make_topic(job.flush)
         properties = {
             "acks": job.acks,
@@ -177,7 +187,7 @@ def _throughput_figures(done: load.Throughput, broker_cpu_seconds: float) -> Fig
 
 
 def measure_start(broker: BrokerProcess) -> Figures:
-    """A stop and a start on the data that is there."""
+    """Stops the broker and starts it again on its data."""
     broker.stop()
     time.sleep(0.2)
     broker.start()

@@ -1,4 +1,4 @@
-"""The load generator: `client.c` on the librdkafka that confluent-kafka brings along.
+"""The load generator: `client.c`, built on the librdkafka that comes with confluent-kafka.
 
-Python makes at most some 500,000 records a second, and would be what is measured; C makes millions.
+Python makes at most some 500,000 records a second, so a benchmark would measure Python; C makes millions.
 """

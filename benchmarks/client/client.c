@@ -1,12 +1,16 @@
 /* A load generator on librdkafka, without an interpreter between it and the broker.
  *
  *   client produce BOOTSTRAP TOPIC PARTITIONS RECORDS_FILE RECORD_BYTES SECONDS COUNT [key=value …]
- *                  until either is reached; 0 is no bound
+ *                  until SECONDS or COUNT is reached; 0 means no limit
  *   client consume BOOTSTRAP TOPIC PARTITIONS COUNT                             [key=value …]
  *   client latency BOOTSTRAP TOPIC PARTITIONS RECORD_BYTES RATE SECONDS        [key=value …]
+ *   client transactions BOOTSTRAP TOPIC PARTITIONS RECORD_BYTES PER_TRANSACTION SECONDS [key=value …]
+ *                  one transaction after the other; the latency is that of the commit, records on their way included
+ *   client connect BOOTSTRAP COUNT                                             [key=value …]
+ *                  one connection after the other, each until metadata has been read through it
  *
  * key=value are librdkafka settings. One line of JSON goes to standard output. Built against the librdkafka that
- * confluent-kafka brings along, which has no headers: what is used of its stable interface is declared here.
+ * comes with confluent-kafka. That has no header files, so the used part of its stable interface is declared here.
  */
 
 #include <inttypes.h>
@@ -53,6 +57,9 @@ extern int rd_kafka_poll(rd_kafka_t *, int);
 extern int rd_kafka_flush(rd_kafka_t *, int);
 extern int rd_kafka_outq_len(rd_kafka_t *);
 extern const char *rd_kafka_err2str(int);
+extern int rd_kafka_metadata(rd_kafka_t *, int, rd_kafka_topic_t *, const void **, int);
+extern void rd_kafka_metadata_destroy(const void *);
+extern void rd_kafka_destroy(rd_kafka_t *);
 extern const char *rd_kafka_version_str(void);
 extern rd_kafka_topic_partition_list_t *rd_kafka_topic_partition_list_new(int);
 extern rd_kafka_topic_partition_head_t *rd_kafka_topic_partition_list_add(rd_kafka_topic_partition_list_t *, const char *, int32_t);
@@ -62,6 +69,12 @@ extern rd_kafka_queue_t *rd_kafka_queue_get_consumer(rd_kafka_t *);
 extern ssize_t rd_kafka_consume_batch_queue(rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t);
 extern void rd_kafka_message_destroy(rd_kafka_message_t *);
 extern int rd_kafka_poll_set_consumer(rd_kafka_t *);
+
+typedef struct rd_kafka_error_s rd_kafka_error_t;
+extern rd_kafka_error_t *rd_kafka_init_transactions(rd_kafka_t *, int);
+extern rd_kafka_error_t *rd_kafka_begin_transaction(rd_kafka_t *);
+extern rd_kafka_error_t *rd_kafka_commit_transaction(rd_kafka_t *, int);
+extern const char *rd_kafka_error_string(const rd_kafka_error_t *);
 
 #define BATCH 2000
 #define GIVE_UP_S 60
@@ -146,13 +159,13 @@ static void produce_for(int argc, char **argv) {
     rd_kafka_t *client = connect_to(PRODUCER, argv[2], argv + 9, argc - 9, 1);
     rd_kafka_topic_t *handle = rd_kafka_topic_new(client, topic, NULL);
 
-    /* One record first, so that connections and metadata are there when the clock starts. */
+    /* Send one record first, so that connections and metadata are there when the clock starts. */
     if (rd_kafka_produce(handle, 0, 0, records, size, NULL, 0, NULL)) die("first record", rd_kafka_err2str(rd_kafka_last_error()));
     rd_kafka_flush(client, GIVE_UP_S * 1000);
     if (delivered != 1) die("first record", "not delivered");
     delivered = 0;
 
-    /* One partition is filled for a while before the next one's turn, as sticky partitioners do. */
+    /* Fill one partition for a while before the next one, as sticky partitioners do. */
     int64_t sent = 0, sticky = (int64_t)(1 << 20) / (int64_t)size + 1;
     double cpu = cpu_seconds();
     first_ns = now_ns();
@@ -255,7 +268,7 @@ static void measure_latency(int argc, char **argv) {
             nanosleep(&pause, NULL);
             rd_kafka_poll(producer, 0);
         }
-        memcpy(record, &due, sizeof due); /* from when it should have left: a stalled producer counts too */
+        memcpy(record, &due, sizeof due); /* the time when it should have left, so that a stalled producer counts too */
         while (rd_kafka_produce(handle, (int32_t)(n % partitions), 2, record, size, NULL, 0, NULL)) rd_kafka_poll(producer, 1);
     }
     rd_kafka_flush(producer, GIVE_UP_S * 1000);
@@ -270,12 +283,65 @@ static void measure_latency(int argc, char **argv) {
            expected, failed, AT(0.5), AT(0.99), AT(0.999), AT(1.0));
 }
 
+static void done(const char *what, rd_kafka_error_t *error) {
+    if (error) die(what, rd_kafka_error_string(error));
+}
+
+static void measure_transactions(int argc, char **argv) {
+    const char *topic = argv[3];
+    int partitions = atoi(argv[4]), most = 1 << 20;
+    size_t size = strtoul(argv[5], NULL, 10);
+    int64_t each = strtoll(argv[6], NULL, 10), span_ns = (int64_t)(atof(argv[7]) * 1e9), count = 0;
+    latencies_ns = calloc((size_t)most, sizeof *latencies_ns);
+    char *record = malloc(size);
+    memset(record, 'x', size);
+    rd_kafka_t *client = connect_to(PRODUCER, argv[2], argv + 8, argc - 8, 1);
+    rd_kafka_topic_t *handle = rd_kafka_topic_new(client, topic, NULL);
+    done("init", rd_kafka_init_transactions(client, GIVE_UP_S * 1000));
+    double cpu = 0;
+    /* The first transaction finds the leaders and the coordinator; the clock starts after it. */
+    for (int64_t n = -1; n < most && (n < 1 || now_ns() - first_ns < span_ns); n++) {
+        done("begin", rd_kafka_begin_transaction(client));
+        for (int64_t sent = 0; sent < each; sent++) {
+            while (rd_kafka_produce(handle, (int32_t)(sent % partitions), 2, record, size, NULL, 0, NULL)) {
+                if (rd_kafka_last_error() != QUEUE_FULL) die("produce", rd_kafka_err2str(rd_kafka_last_error()));
+                rd_kafka_poll(client, 5);
+            }
+        }
+        int64_t asked = now_ns();
+        done("commit", rd_kafka_commit_transaction(client, GIVE_UP_S * 1000));
+        if (n < 0) first_ns = now_ns(), delivered = 0, cpu = cpu_seconds();
+        else latencies_ns[count++] = now_ns() - asked;
+    }
+    last_ns = now_ns();
+    expected = count;
+    qsort(latencies_ns, (size_t)count, sizeof *latencies_ns, ascending);
+    printf("{\"records\": %" PRId64 ", \"bytes\": %" PRId64 ", \"seconds\": %.6f, \"failed\": %" PRId64 ", \"client_cpu_seconds\": %.3f, \"p50_ms\": %.3f, \"p99_ms\": %.3f, \"p999_ms\": %.3f, \"max_ms\": %.3f}\n",
+           delivered, delivered * (int64_t)size, (last_ns - first_ns) / 1e9, failed, cpu_seconds() - cpu, AT(0.5), AT(0.99), AT(0.999), AT(1.0));
+}
+
+static void connect_often(int argc, char **argv) {
+    int64_t count = strtoll(argv[3], NULL, 10);
+    first_ns = now_ns();
+    for (int64_t n = 0; n < count; n++) {
+        const void *metadata;
+        rd_kafka_t *client = connect_to(PRODUCER, argv[2], argv + 4, argc - 4, 0);
+        int error = rd_kafka_metadata(client, 0, NULL, &metadata, GIVE_UP_S * 1000);
+        if (error) die("connect", rd_kafka_err2str(error));
+        rd_kafka_metadata_destroy(metadata);
+        rd_kafka_destroy(client);
+    }
+    printf("{\"connections\": %" PRId64 ", \"seconds\": %.6f}\n", count, (now_ns() - first_ns) / 1e9);
+}
+
 int main(int argc, char **argv) {
     if (argc >= 9 && !strcmp(argv[1], "produce")) produce_for(argc, argv);
     else if (argc >= 6 && !strcmp(argv[1], "consume")) consume_all(argc, argv);
     else if (argc >= 8 && !strcmp(argv[1], "latency")) measure_latency(argc, argv);
+    else if (argc >= 8 && !strcmp(argv[1], "transactions")) measure_transactions(argc, argv);
+    else if (argc >= 4 && !strcmp(argv[1], "connect")) connect_often(argc, argv);
     else if (argc == 2 && !strcmp(argv[1], "version")) printf("%s\n", rd_kafka_version_str());
-    else die(argv[0], "produce | consume | latency | version, see the top of client.c");
+    else die(argv[0], "produce | consume | latency | transactions | connect | version, see the top of client.c");
     fflush(stdout);
     _Exit(0);
 }

@@ -1,4 +1,4 @@
-"""Builds the load generator once and runs it; each run is a process of its own and answers with one measurement."""
+"""Builds the load generator once and runs it. Each run is its own process and returns one measurement."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ RUN_TIMEOUT_S = 180
 
 
 class LoadFailed(Exception):
-    """The load generator could not be built, or a run of it went wrong."""
+    """The load generator could not be built, or a run of it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Latency:
 
 
 def build() -> Path:
-    """The program, compiled anew when its source is newer."""
+    """Returns the program. Compiles it again if its source is newer."""
     program = CACHE / f"client-{confluent_kafka.libversion()[0]}"
     if program.exists() and program.stat().st_mtime > SOURCE.stat().st_mtime:
         return program
@@ -86,13 +86,13 @@ def produce(
     seconds: float = 0,
     count: int = 0,
 ) -> Throughput:
-    """As much as goes through in `seconds`, or `count` records; until the last one is acknowledged."""
+    """Sends records for `seconds`, or `count` records, and waits until the last one is acknowledged."""
     numbers = (str(partitions), str(records), str(record_bytes), str(seconds), str(count))
     return _throughput(_run("produce", bootstrap, topic, *numbers, settings=settings))
 
 
 def consume(bootstrap: str, topic: str, partitions: int, count: int, settings: Mapping[str, str]) -> Throughput:
-    """`count` records from the beginning; timed from the first that arrives to the last."""
+    """Reads `count` records from the beginning. The time is from the first record that arrives to the last."""
     return _throughput(_run("consume", bootstrap, topic, str(partitions), str(count), settings=settings))
 
 
@@ -105,7 +105,27 @@ def latency(
     seconds: float,
     settings: Mapping[str, str],
 ) -> Latency:
-    """From when each record was due to leave the producer until the consumer has it."""
+    """Measures the time from when each record was due to leave the producer until the consumer has it."""
     numbers = (str(partitions), str(record_bytes), str(rate), str(seconds))
     answer = _run("latency", bootstrap, topic, *numbers, settings={"consumer:enable.partition.eof": "true", **settings})
     return Latency(answer["p50_ms"], answer["p99_ms"], answer["p999_ms"], answer["max_ms"])
+
+
+def transactions(
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    record_bytes: int,
+    per_transaction: int,
+    seconds: float,
+    settings: Mapping[str, str],
+) -> tuple[Throughput, Latency]:
+    """One transaction after the other, each with so many records. The latency is that of the commits."""
+    numbers = (str(partitions), str(record_bytes), str(per_transaction), str(seconds))
+    answer = _run("transactions", bootstrap, topic, *numbers, settings=settings)
+    return _throughput(answer), Latency(answer["p50_ms"], answer["p99_ms"], answer["p999_ms"], answer["max_ms"])
+
+
+def connect(bootstrap: str, count: int, settings: Mapping[str, str]) -> float:
+    """Connects `count` times, one after the other, and reads metadata each time. Returns the seconds."""
+    return _run("connect", bootstrap, str(count), settings=settings)["seconds"]

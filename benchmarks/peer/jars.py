@@ -1,9 +1,10 @@
-"""Owns where Apache Kafka's jars are and how they get there: Maven copies what `pom.xml` and `programs.xml` list.
+"""Finds and fetches Apache Kafka's jars: Maven copies what `pom.xml` and `programs.xml` list.
 
-Of each list the jars of one version are complete or absent: Maven fills a scratch directory which is then renamed.
-Nothing is installed here; a missing Java or Maven is a `PeerUnavailable` that says so.
+For each list, the jars of one version are complete or absent: Maven fills a scratch directory, which is then renamed.
+Nothing is installed here. If Java or Maven is missing, `PeerUnavailable` says so.
 """
 
+import functools
 import re
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ FETCH_TIMEOUT_S = 600
 
 
 class PeerUnavailable(Exception):
-    """Apache Kafka cannot be run here; the text says what is missing and how to get it."""
+    """Apache Kafka cannot run here. The text says what is missing and how to get it."""
 
 
 def kafka_version() -> str:
@@ -27,24 +28,29 @@ def kafka_version() -> str:
 
 
 def java() -> str:
-    """The Java command, known to be new enough for Kafka 4."""
+    """Returns the Java command, and checks that it is new enough for Kafka 4."""
     path = shutil.which("java")
     if path is None:
         raise PeerUnavailable(f"no java on PATH: install a JRE {MIN_JAVA} or newer (Debian: openjdk-17-jre-headless)")
-    banner = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    banner = _banner(path)
     version = re.search(r'version "(\d+)', banner)
     if version is None or int(version[1]) < MIN_JAVA:
         raise PeerUnavailable(f"{path} is too old, Kafka 4 needs Java {MIN_JAVA}: {banner.splitlines()[:1]}")
     return path
 
 
+@functools.cache
+def _banner(path: str) -> str:
+    return subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+
+
 def jars_dir() -> Path:
-    """The directory of the jars; `PeerUnavailable` if they were not fetched yet."""
+    """Returns the directory of the jars. Raises `PeerUnavailable` if they were not fetched yet."""
     return _present(CACHE / kafka_version())
 
 
 def programs_dir() -> Path:
-    """The directory of what Kafka Streams, Connect and MirrorMaker need beside them; as `jars_dir`."""
+    """Like `jars_dir`, for the other jars that Kafka Streams, Connect and MirrorMaker need."""
     return _present(CACHE / f"{kafka_version()}-programs")
 
 

@@ -1,7 +1,7 @@
-"""Apache Kafka as one process: broker and controller in one, KRaft, loopback, a directory of its own.
+"""Apache Kafka as one process: broker and controller in one, KRaft, loopback, its own directory.
 
-JVM flags are those of Kafka's own start script, heap included. Settings are Kafka's defaults except what one
-node cannot do without (replication of internal topics) and what tests cannot wait for (first-rebalance delay).
+JVM flags are those of Kafka's own start script, heap included. Settings are Kafka's defaults, except for two: one node
+needs another replication of internal topics, and tests cannot wait for the delay before the first rebalance.
 """
 
 import subprocess
@@ -43,7 +43,7 @@ class KafkaServer(BrokerProcess):
         self._cluster_id = cluster_id or new_cluster_id()
         self.port = free_port()
         controller = free_port()
-        self._settings = {
+        self.settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@{self.host}:{controller}",
@@ -65,13 +65,18 @@ class KafkaServer(BrokerProcess):
     def command(self) -> Sequence[str]:
         properties = self.directory / "server.properties"
         if not properties.exists():
-            properties.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
+            properties.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
             self._format(properties)
         heap = (f"-Xmx{self.heap}", f"-Xms{self.heap}")
         return [java(), *heap, *JVM_FLAGS, "-cp", f"{jars_dir()}/*", "kafka.Kafka", str(properties)]
 
     def _format(self, properties: Path) -> None:
-        arguments = ["format", "-t", self._cluster_id, "-c", str(properties)]
+        arguments = [
+            "format",
+            f"--cluster-id={self._cluster_id}",
+            "-c",
+            str(properties),
+        ]  # An id may begin with a dash.
         command = [java(), "-Xmx128M", "-cp", f"{jars_dir()}/*", "kafka.tools.StorageTool", *arguments]
         result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         if result.returncode != 0:

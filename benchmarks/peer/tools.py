@@ -21,6 +21,7 @@ TOOLS = {
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "transactional-message-copier": "org.apache.kafka.tools.TransactionalMessageCopier",
 }
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 QUICK_START = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -35,7 +36,7 @@ class ToolResult:
 
 
 def run_tool(name: str, *arguments: str, stdin: str = "", timeout_s: float = 60, long_run: bool = False) -> ToolResult:
-    """One call of a tool. `long_run` gives it the JVM of a measurement instead of one that starts quickly."""
+    """Calls a tool once. `long_run` uses the JVM flags for measurements instead of those for a quick start."""
     flags = LONG_RUN if long_run else QUICK_START
     command = [java(), *flags, QUIET, "-cp", f"{jars_dir()}/*", TOOLS[name], *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)

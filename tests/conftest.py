@@ -5,20 +5,31 @@ leases and time-outs. One that fails is tried once more, and the summary shows t
 free of clocks (chaos, simulation, contracts, everything in process) is never tried again: it failed, or it did not.
 """
 
+import asyncio.unix_events
+import gc
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import structlog
 
 from benchmarks.process import BrokerProcess
-from tests.support import forks
+from tests.support import forks, turns
 from tests.support.service import MakeService, services
 from tierlog.process import ServeProcess
 
+# A JVM of a test lives for seconds: it does not use them to compile well.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC")
+# A note that a closed broker leaves for the command line is for the tests that look for it.
+os.environ["XDG_STATE_HOME"] = os.devnull
 ServeProcess.popen = forks.Popen
 BrokerProcess.popen = forks.Popen
+asyncio.unix_events.subprocess = SimpleNamespace(Popen=forks.Popen, PIPE=subprocess.PIPE)
 
 
 @pytest.fixture(scope="session")
@@ -36,17 +47,23 @@ def make_service(tmp_path: Path) -> Iterator[MakeService]:
 
 
 @pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    """A command that runs in this process sets up its own logging, for good."""
+def process_as_it_was() -> Iterator[None]:
+    """A command that runs in this process sets up its own logging, for good; some packages set variables."""
+    environment = dict(os.environ)
     yield
     structlog.reset_defaults()
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update(environment)
 
 
 WITH_REAL_PROCESSES = (
     "tests/compat/",
+    "tests/console/",
     "tests/gateway/kafka/test_group_clients.py",
     "tests/hot_tier/cluster/test_etcd",
     "tests/integration/",
+    "tests/monitoring/",
     "tests/spark/",
     "tests/tierlog/",
 )
@@ -70,9 +87,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1))
         if item.nodeid.startswith(WITH_REAL_PROCESSES + NEVER_TRIED_AGAIN) or starts_processes(item):
             item.add_marker(pytest.mark.process)
-    # Workers that begin together end together if the short files are left for the end.
-    long_files = {item.path for item in items if item.get_closest_marker("process")}
-    items.sort(key=lambda item: item.path not in long_files)
+    turns.longest_first(items)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> turns.Turns:
+    return turns.Turns(config, log)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    forks.remember_environment()
+    if any(item.get_closest_marker("process") for item in session.items):
+        forks.SERVER.start()
+    # Half a million objects, of all modules and tests, that a full collection would look through again and again.
+    gc.freeze()
 
 
 def starts_processes(item: pytest.Item) -> bool:

@@ -3,7 +3,7 @@
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +16,9 @@ from .checker import EVERY, ONE_ACK_ALONE, Check, violations, watermarks_never_g
 from .history import History, Outcome
 from .workload import ConsumerWorker, ProducerWorker, WatermarkWorker, Worker, read_committed_offsets, read_log
 
+NOBODY: Mapping[str, str] = {}
+"""How to come in where no login is wanted."""
+
 
 def chosen_seed() -> int:
     seed = int(os.environ.get("TIERLOG_CHAOS_SEED", random.randrange(1 << 30)))
@@ -24,9 +27,14 @@ def chosen_seed() -> int:
 
 
 def make_topic(
-    bootstrap: str, name: str, partitions: int, config: dict[str, str] | None = None, replicas: int = 1
+    bootstrap: str,
+    name: str,
+    partitions: int,
+    config: dict[str, str] | None = None,
+    replicas: int = 1,
+    login: Mapping[str, str] = NOBODY,
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **login})
     admin.create_topics([NewTopic(name, partitions, replicas, config=config or {})])[name].result(20)
     wait_for(lambda: name in admin.list_topics(timeout=10).topics, f"topic {name}", 20)
 
@@ -48,6 +56,7 @@ class Scenario:
         replicas: int = 1,
         acks: str = "all",
         checks: Sequence[Check] = EVERY,
+        login: Mapping[str, str] = NOBODY,
     ) -> None:
         self.seed = seed or chosen_seed()
         self.random = random.Random(self.seed)
@@ -55,12 +64,13 @@ class Scenario:
         self.topic = f"chaos-{self.seed}-acks-{acks}"
         self.partitions = partitions
         self._group = f"{self.topic}-group"
-        self._bootstrap, self._directory, self._checks = bootstrap, directory, checks
-        make_topic(bootstrap, self.topic, partitions, config, replicas)
+        self._client = {"bootstrap.servers": bootstrap, **login}
+        self._directory, self._checks = directory, checks
+        make_topic(bootstrap, self.topic, partitions, config, replicas, login)
         self.producers = [
             ProducerWorker(
                 f"p{n}",
-                bootstrap,
+                self._client,
                 self.topic,
                 partitions,
                 self.history,
@@ -71,11 +81,11 @@ class Scenario:
             for n in range(producers)
         ]
         self._consumers = [
-            ConsumerWorker(f"c{n}", bootstrap, self.topic, self._group, self.history) for n in range(consumers)
+            ConsumerWorker(f"c{n}", self._client, self.topic, self._group, self.history) for n in range(consumers)
         ]
         self._watchers: list[Worker] = []
         if watermarks_never_go_back in checks:
-            self.watch(WatermarkWorker(bootstrap, self.topic, partitions, self.history))
+            self.watch(WatermarkWorker(self._client, self.topic, partitions, self.history))
 
     def __enter__(self) -> Self:
         for worker in (*self.producers, *self._consumers, *self._watchers):
@@ -119,12 +129,12 @@ class Scenario:
     def finish(self, before_reading: Callable[[], None] = lambda: None) -> None:
         for worker in (*self.producers, *self._watchers):
             worker.finish()
-        read_log(self._bootstrap, self.topic, self.partitions, self.history)
+        read_log(self._client, self.topic, self.partitions, self.history)
         for worker in self._consumers:
             worker.finish()
         before_reading()
         if self._consumers:
-            read_committed_offsets(self._bootstrap, self.topic, self.partitions, self._group, self.history)
+            read_committed_offsets(self._client, self.topic, self.partitions, self._group, self.history)
 
     def judge(self) -> None:
         found = violations(self.history, self._checks)

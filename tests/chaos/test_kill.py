@@ -26,7 +26,7 @@ def kill_rounds(make_broker, tmp_path, rounds: int, config: dict[str, str]) -> N
 
 @pytest.mark.timeout(240)
 def test_killed_a_few_times(make_broker, tmp_path):
-    kill_rounds(make_broker, tmp_path, rounds=6, config={})
+    kill_rounds(make_broker, tmp_path, rounds=4, config={})
 
 
 @pytest.mark.slow

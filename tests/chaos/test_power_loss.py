@@ -51,7 +51,7 @@ def power_rounds(directory: Path, rounds: int, flush: str = "commit") -> None:
 
 @pytest.mark.timeout(240)
 def test_power_lost_a_few_times(tmp_path):
-    power_rounds(tmp_path, rounds=5)
+    power_rounds(tmp_path, rounds=4)
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ MAX_OPEN_FILES = 512
 OTHER_DESCRIPTORS = 128  # sockets, the metadata store, the loop
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(TARGET != "tierlog", reason="a bound of tierlog's own")
 def test_a_thousand_topics(make_broker, capsys):

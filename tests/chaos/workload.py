@@ -1,7 +1,7 @@
 """Load that goes on through faults: idempotent producers, a consumer group, a watcher of the log's ends.
 
 Each worker is a thread around librdkafka and writes down what it did and what it was told. None gives up while the
-broker is away; `finish` says how each ended.
+broker is away; `finish` says how each ended. `client` says where the brokers are and, if they want a login, who comes.
 """
 
 import random
@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from uuid import uuid4
 
 import confluent_kafka as ck
@@ -18,6 +19,7 @@ from .values import Identity, make_value, read_value
 
 RECONNECT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "socket.timeout.ms": 10_000, "log_level": 0}
 ANSWER_S = 45.0
+READER = "reader"
 CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 
 NOT_YET = {
@@ -55,7 +57,7 @@ class ProducerWorker(Worker):
     def __init__(
         self,
         name: str,
-        bootstrap: str,
+        client: Mapping[str, str],
         topic: str,
         partitions: int,
         history: History,
@@ -70,7 +72,7 @@ class ProducerWorker(Worker):
         self.last_ack_ns = 0
         self._producer = ck.Producer(
             {
-                "bootstrap.servers": bootstrap,
+                **client,
                 "enable.idempotence": acks == "all",
                 "acks": acks,
                 "max.in.flight.requests.per.connection": 5,
@@ -104,8 +106,9 @@ class ProducerWorker(Worker):
         try:
             self._send_on()
             self._producer.flush(2 if self._history.complaints else ANSWER_S)
-        except ck.KafkaException as error:
-            self._history.complaints.append(f"{self.name} could not go on: {error}")
+        except (ck.KafkaException, SystemError) as error:
+            # The binding may call back while it raises a fatal error, and Python then makes a SystemError of it.
+            self._history.complaints.append(f"{self.name} could not go on: {error.__cause__ or error}")
         del self._producer  # or it goes on looking for the broker after the test
 
     def _send_on(self) -> None:
@@ -128,14 +131,14 @@ class ProducerWorker(Worker):
 class ConsumerWorker(Worker):
     """A member of a group: reads, checks values, commits what it has read."""
 
-    def __init__(self, name: str, bootstrap: str, topic: str, group: str, history: History) -> None:
+    def __init__(self, name: str, client: Mapping[str, str], topic: str, group: str, history: History) -> None:
         super().__init__(name)
         self._topic, self._group, self._history = topic, group, history
         self._sessions: dict[int, str] = {}
         self._next: dict[int, int] = {}
         self._consumer = ck.Consumer(
             {
-                "bootstrap.servers": bootstrap,
+                **client,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
@@ -197,11 +200,11 @@ class ConsumerWorker(Worker):
 class WatermarkWorker(Worker):
     """Asks for the ends of every partition over and over."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, history: History) -> None:
+    def __init__(self, client: Mapping[str, str], topic: str, partitions: int, history: History) -> None:
         super().__init__("watcher")
         self._partitions = [ck.TopicPartition(topic, number) for number in range(partitions)]
         self._history = history
-        self._consumer = ck.Consumer({"bootstrap.servers": bootstrap, "group.id": "watcher", **RECONNECT})
+        self._consumer = ck.Consumer({**client, "group.id": "watcher", **RECONNECT})
 
     def run(self) -> None:
         while not self._stopping.wait(0.05):
@@ -216,36 +219,42 @@ class WatermarkWorker(Worker):
         self._consumer.close()
 
 
-def read_log(bootstrap: str, topic: str, partitions: int, history: History) -> None:
-    """The whole of every partition, from the beginning to the end that the broker names, into the history."""
-    config = {"bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "error", **RECONNECT}
+def read_log(client: Mapping[str, str], topic: str, partitions: int, history: History) -> None:
+    """Every partition into the history."""
+    for number in range(partitions):
+        found = read_partition(client, topic, number)
+        history.log[number] = [(offset, read_value(value)) for offset, value in found]
+
+
+def read_partition(client: Mapping[str, str], topic: str, number: int) -> list[tuple[int, bytes]]:
+    """The whole of it, from the beginning to the end that the broker names."""
+    config = {**client, "group.id": READER, "auto.offset.reset": "error", **RECONNECT}
     consumer = ck.Consumer(config | {"enable.partition.eof": True, "enable.auto.commit": False})
+    entries: list[tuple[int, bytes]] = []
     try:
-        for number in range(partitions):
-            entries: list = []
-            low, _ = consumer.get_watermark_offsets(ck.TopicPartition(topic, number), timeout=ANSWER_S)
-            consumer.assign([ck.TopicPartition(topic, number, low)])
-            deadline = time.monotonic() + ANSWER_S
-            ended = False
-            while not ended:
-                assert time.monotonic() < deadline, f"partition {number} cannot be read beyond {len(entries)} records"
-                for message in consumer.consume(500, 0.5):
-                    if message.error() is None:
-                        entries.append((message.offset(), read_value(message.value())))
-                    elif message.error().code() == ck.KafkaError._PARTITION_EOF:
-                        ended = True
-                    else:
-                        raise ck.KafkaException(message.error())
-            history.log[number] = entries
+        low, _ = consumer.get_watermark_offsets(ck.TopicPartition(topic, number), timeout=ANSWER_S)
+        consumer.assign([ck.TopicPartition(topic, number, low)])
+        deadline = time.monotonic() + ANSWER_S
+        while True:
+            assert time.monotonic() < deadline, f"partition {number} cannot be read beyond {len(entries)} records"
+            for message in consumer.consume(500, 0.5):
+                if message.error() is None:
+                    entries.append((message.offset(), message.value()))
+                elif message.error().code() == ck.KafkaError._PARTITION_EOF:
+                    return entries
+                else:
+                    raise ck.KafkaException(message.error())
     finally:
         consumer.close()
 
 
-def read_committed_offsets(bootstrap: str, topic: str, partitions: int, group: str, history: History) -> None:
+def read_committed_offsets(
+    client: Mapping[str, str], topic: str, partitions: int, group: str, history: History
+) -> None:
     """What the broker says now; a coordinator that is still loading is asked again."""
     invoked_ns = time.monotonic_ns()
     wanted = [ck.TopicPartition(topic, number) for number in range(partitions)]
-    consumer = ck.Consumer({"bootstrap.servers": bootstrap, "group.id": group, **RECONNECT})
+    consumer = ck.Consumer({**client, "group.id": group, **RECONNECT})
     deadline = time.monotonic() + ANSWER_S
     try:
         while True:

@@ -160,7 +160,7 @@ def test_tools_that_look_at_the_cluster(run: Run, topic: str):
         groups = pool.submit(run, "kafka-configs", "--describe", "--entity-type", "groups")
     assert re.search(r"Feature: group.version\s+SupportedMinVersion: 0\s+SupportedMaxVersion: 0", features.result())
     assert "there is no quorum of brokers" in quorum.result()
-    assert transactions.result().split() == ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
+    assert transactions.result().split()[:4] == ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
     assert f"configs for group {topic}" in groups.result() and "session.timeout.ms=50000" in groups.result()
 
 
@@ -168,9 +168,8 @@ def test_tools_that_look_at_the_cluster(run: Run, topic: str):
 def test_what_is_not_served_fails_soon(run: Run, bootstrap: str, topic: str):
     run("kafka-topics", "--create", "--topic", topic)
     perf = ("--topic", topic, "--num-records", "10", "--record-size", "10", "--throughput", "-1")
-    out = run("kafka-producer-perf-test", *perf, "--transactional-id", topic, fails=True)
-    assert "TransactionalIdAuthorizationException" in out
+    assert "10 records sent" in run("kafka-producer-perf-test", *perf, "--transactional-id", topic)
     consumer = ("--topic", topic, "--group", topic, "--timeout-ms", "20000")
     consumer = ("--bootstrap-server", bootstrap, *consumer, "--command-property", "group.protocol=consumer")
     assert "Set group.protocol=classic" in run_tool("kafka-console-consumer", *consumer).err
-    assert "access rules are not kept" in run("kafka-acls", "--list", fails=True)
+    assert "authorization is off" in run("kafka-acls", "--list", fails=True)

@@ -1,25 +1,30 @@
 """Programs that people run beside Kafka, unmodified, against the broker: Kafka Streams, Connect and MirrorMaker 2."""
 
+import json
 import subprocess
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from benchmarks.peer.jars import PeerUnavailable, jars_dir, java, programs_dir
 from benchmarks.peer.kafka import KafkaServer
 from benchmarks.peer.tools import QUICK_START, QUIET
-from benchmarks.process import wait_for
+from benchmarks.process import BrokerProcess, free_port, wait_for
+from benchmarks.service import TierlogServer
+
+from .conftest import TARGET
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
 
 PATIENCE_S = 90
 """A JVM on a busy machine takes its time."""
 
-Start = Callable[..., None]
+Start = Callable[..., subprocess.Popen[bytes]]
 
 
 @pytest.fixture
@@ -32,14 +37,15 @@ def program(tmp_path: Path) -> Iterator[Start]:
     started: list[subprocess.Popen[bytes]] = []
     output = tmp_path / "output.txt"
 
-    def start(main: str, *files: Mapping[str, str]) -> None:
+    def start(main: str, *files: Mapping[str, str]) -> subprocess.Popen[bytes]:
         names = []
         for number, properties in enumerate(files):
             path = tmp_path / f"{number}.properties"
             path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
             names.append(str(path))
-        with output.open("wb") as out:
+        with output.open("ab") as out:
             started.append(subprocess.Popen([*command, main, *names], stdout=out, stderr=out, cwd=tmp_path))
+        return started[-1]
 
     try:
         yield start
@@ -60,6 +66,17 @@ def admin_of(bootstrap: str, *topics: NewTopic) -> Iterator[AdminClient]:
     for made in admin.create_topics(list(topics)).values() if topics else ():
         made.result(30)
     yield admin
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """One that the test may kill."""
+    directory = tmp_path / "broker"
+    directory.mkdir()
+    broker = KafkaServer(directory, heap="256M") if TARGET == "kafka" else TierlogServer(directory)
+    broker.start()
+    yield broker
+    broker.kill()
 
 
 def send(bootstrap: str, topic: str, values: list[str]) -> None:
@@ -108,6 +125,128 @@ def test_kafka_streams_counts_words(bootstrap: str, program: Start, tmp_path: Pa
         }
         made = [name for name in admin.list_topics(timeout=10).topics if name.startswith("streams-wordcount-")]
         assert len([name for name in made if name.endswith(("-changelog", "-repartition"))]) == 2
+
+
+def committed_values(bootstrap: str, topic: str, enough: Callable[[list[tuple[bytes, bytes]]], bool]) -> list:
+    """Keys and values in order, as soon as they are enough, and what comes in the second after that."""
+    reading = {"group.id": "reads-all", "isolation.level": "read_committed", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": bootstrap, "log_level": 0, **reading})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[tuple[bytes, bytes]] = []
+
+    def more(timeout_s: float = 1) -> bool:
+        messages = consumer.consume(500, timeout_s)
+        found.extend((message.key(), message.value()) for message in messages if message.error() is None)
+        return enough(found)
+
+    try:
+        wait_for(more, f"records in {topic}", PATIENCE_S, interval_s=0)
+        more(1.0)
+    finally:
+        consumer.close()
+    return found
+
+
+def test_kafka_streams_counts_exactly_once_while_the_broker_is_killed(
+    own_broker: BrokerProcess, program: Start, tmp_path: Path
+):
+    """Each count goes up by what was sent, never by what was sent and read again."""
+    given, counted, rounds = "streams-plaintext-input", "streams-wordcount-output", 4
+    bootstrap = own_broker.bootstrap
+    with admin_of(bootstrap, NewTopic(given, 2), NewTopic(counted, 1)):
+        program(
+            "org.apache.kafka.streams.examples.wordcount.WordCountDemo",
+            {
+                "bootstrap.servers": bootstrap,
+                "state.dir": str(tmp_path / "state"),
+                "commit.interval.ms": "100",
+                "processing.guarantee": "exactly_once_v2",
+            },
+        )
+        words = [f"word{number}" for number in range(10)]
+        for turn in range(1, rounds + 1):
+            send(bootstrap, given, [f"{word} {word}" for word in words for _ in range(20)])
+            committed_values(bootstrap, counted, lambda found, turn=turn: len(found) >= turn)
+            if turn < rounds:
+                own_broker.kill()
+                own_broker.start()
+        wanted = {word.encode(): 40 * rounds for word in words}
+
+        def all_there(found: list[tuple[bytes, bytes]]) -> bool:
+            latest = {word: int.from_bytes(count) for word, count in found}
+            return all(latest.get(word, 0) >= count for word, count in wanted.items())
+
+        found = committed_values(bootstrap, counted, all_there)
+    assert {word: int.from_bytes(count) for word, count in found} == wanted
+    for word in wanted:
+        counts = [int.from_bytes(count) for each, count in found if each == word]
+        assert counts == sorted(set(counts)), f"{word!r} was counted {counts}"
+
+
+def test_connect_brings_lines_exactly_once_while_all_is_killed(
+    own_broker: BrokerProcess, program: Start, tmp_path: Path
+):
+    source, topic, port = tmp_path / "source.txt", "exact-lines", free_port()
+    bootstrap = own_broker.bootstrap
+    converter = "org.apache.kafka.connect.storage.StringConverter"
+    internal = {
+        f"{what}.storage.{key}": value
+        for what in ("offset", "config", "status")
+        for key, value in {"topic": f"connect-{what}", "replication.factor": "1"}.items()
+    }
+    worker = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "connect-exact",
+        "key.converter": converter,
+        "value.converter": converter,
+        "exactly.once.source.support": "enabled",
+        "scheduled.rebalance.max.delay.ms": "0",
+        "offset.flush.interval.ms": "200",
+        "plugin.discovery": "service_load",
+        "listeners": f"HTTP://127.0.0.1:{port}",
+        "offset.storage.partitions": "1",
+        "status.storage.partitions": "1",
+        **internal,
+    }
+    connector = {
+        "connector.class": "FileStreamSource",
+        "tasks.max": "1",
+        "file": str(source),
+        "topic": topic,
+        "exactly.once.support": "required",
+    }
+    main = "org.apache.kafka.connect.cli.ConnectDistributed"
+
+    def accepted() -> bool:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/connectors/lines/config",
+            json.dumps(connector).encode(),
+            {"Content-Type": "application/json"},
+            method="PUT",
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status in (200, 201)
+        except OSError:
+            return False
+
+    lines = [f"line {number}" for number in range(300)]
+    source.write_text("".join(f"{line}\n" for line in lines[:100]))
+    with admin_of(bootstrap, NewTopic(topic, 1)):
+        connect = program(main, worker)
+        wait_for(accepted, "Connect to take the connector", PATIENCE_S, interval_s=0.5)
+        committed_values(bootstrap, topic, lambda found: len(found) > 0)
+        own_broker.kill()
+        own_broker.start()
+        with source.open("a") as more:
+            more.writelines(f"{line}\n" for line in lines[100:200])
+        connect.kill()
+        connect.wait()
+        program(main, worker)
+        with source.open("a") as more:
+            more.writelines(f"{line}\n" for line in lines[200:])
+        found = committed_values(bootstrap, topic, lambda found: len(found) >= len(lines))
+    assert [value.decode() for _, value in found] == lines
 
 
 def test_connect_copies_a_file_through_a_topic(bootstrap: str, program: Start, tmp_path: Path):

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from cold_tier.errors import ObjectMissing, StoreDenied, StoreMisconfigured
+from cold_tier.objects.bucket import Bucket, RetryPolicy
 from cold_tier.objects.directory import DirectoryStore
 from cold_tier.objects.memory import MemoryStore
 from cold_tier.objects.open import StoreSettings, open_store, probe
-from cold_tier.objects.retrying import RetryingStore, RetryPolicy
 from cold_tier.objects.s3 import S3Store
 from cold_tier.objects.store import ObjectStore
 from hot_tier.errors import SettingsError
@@ -43,7 +43,7 @@ def moto_endpoint() -> Iterator[str]:
 @pytest.fixture(params=KINDS)
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[RetryingStore]:
+) -> AsyncIterator[Bucket]:
     raw: ObjectStore
     match request.param:
         case "memory":
@@ -60,16 +60,16 @@ async def store(
                 server = request.getfixturevalue("weed_server")
                 endpoint, bucket = server.endpoint, server.new_bucket()
             raw = S3Store(bucket, "some/prefix", endpoint=endpoint)
-    store = RetryingStore(raw, RetryPolicy(deadline_ms=10_000))
+    store = Bucket(raw, RetryPolicy(deadline_ms=10_000))
     yield store
     await store.close()
 
 
-async def keys(store: RetryingStore, prefix: str, start_after: str = "") -> list[str]:
+async def keys(store: Bucket, prefix: str, start_after: str = "") -> list[str]:
     return [info.key async for info in store.list(prefix, start_after)]
 
 
-async def test_what_was_put_is_read_back(store: RetryingStore) -> None:
+async def test_what_was_put_is_read_back(store: Bucket) -> None:
     data = os.urandom(3 << 20)
     await store.put("topic=orders/partition=3/a b+c.parquet", data)
     key = "topic=orders/partition=3/a b+c.parquet"
@@ -79,13 +79,13 @@ async def test_what_was_put_is_read_back(store: RetryingStore) -> None:
     assert await keys(store, "topic=orders/") == [key]
 
 
-async def test_a_later_put_replaces(store: RetryingStore) -> None:
+async def test_a_later_put_replaces(store: Bucket) -> None:
     await store.put("k", b"one, and longer")
     await store.put("k", memoryview(b"two"))
     assert bytes(await store.get("k")) == b"two"
 
 
-async def test_ranges(store: RetryingStore) -> None:
+async def test_ranges(store: Bucket) -> None:
     data = bytes(range(256)) * 64
     await store.put("k", data)
     assert bytes(await store.get("k", 100)) == data[100:]
@@ -94,14 +94,14 @@ async def test_ranges(store: RetryingStore) -> None:
     assert bytes(await store.get("k", 5, 0)) == b""
 
 
-async def test_an_empty_object(store: RetryingStore) -> None:
+async def test_an_empty_object(store: Bucket) -> None:
     await store.put("k", b"")
     assert bytes(await store.get("k")) == b""
     info = await store.head("k")
     assert info is not None and info.size == 0
 
 
-async def test_what_is_not_there(store: RetryingStore) -> None:
+async def test_what_is_not_there(store: Bucket) -> None:
     with pytest.raises(ObjectMissing):
         await store.get("nothing/here")
     with pytest.raises(ObjectMissing):
@@ -111,7 +111,7 @@ async def test_what_is_not_there(store: RetryingStore) -> None:
     await store.delete(["nothing/here"])
 
 
-async def test_put_if_absent_lets_one_of_many_win(store: RetryingStore) -> None:
+async def test_put_if_absent_lets_one_of_many_win(store: Bucket) -> None:
     bodies = [f"writer {n}".encode() for n in range(8)]
     won = await asyncio.gather(*(store.put_if_absent("race", body) for body in bodies))
     assert won.count(True) == 1
@@ -119,7 +119,7 @@ async def test_put_if_absent_lets_one_of_many_win(store: RetryingStore) -> None:
     assert not await store.put_if_absent("race", b"late")
 
 
-async def test_a_folder_is_listed_in_order_and_resumes(store: RetryingStore) -> None:
+async def test_a_folder_is_listed_in_order_and_resumes(store: Bucket) -> None:
     ordered = [f"x/a/{name}" for name in ("-", ".b", "0", "1", "10", "2", "A", "a", "a b", "a-b", "b", "z", "ä")]
     for name in reversed(ordered):
         await store.put(name, name.encode())
@@ -128,7 +128,7 @@ async def test_a_folder_is_listed_in_order_and_resumes(store: RetryingStore) -> 
         assert await keys(store, "x/a/", start_after=key) == ordered[ordered.index(key) + 1 :]
 
 
-async def test_all_below_a_folder_is_listed_once(store: RetryingStore) -> None:
+async def test_all_below_a_folder_is_listed_once(store: Bucket) -> None:
     names = ["a/1", "a-b/1", "a.b/1", "a/10", "a/b/c", "a0", "b/z", "b/c/d/e"]
     for name in names:
         await store.put(f"x/{name}", name.encode())
@@ -137,13 +137,13 @@ async def test_all_below_a_folder_is_listed_once(store: RetryingStore) -> None:
     assert sorted(await keys(store, "x/a/")) == ["x/a/1", "x/a/10", "x/a/b/c"]
 
 
-async def test_a_folder_is_no_prefix_of_its_neighbour(store: RetryingStore) -> None:
+async def test_a_folder_is_no_prefix_of_its_neighbour(store: Bucket) -> None:
     await store.put("t/orders.1/0/m", b"1")
     await store.put("t/orders.1/01/m", b"2")
     assert await keys(store, "t/orders.1/0/") == ["t/orders.1/0/m"]
 
 
-async def test_the_folders_inside_a_folder(store: RetryingStore) -> None:
+async def test_the_folders_inside_a_folder(store: Bucket) -> None:
     for key in ("f/a/1", "f/a/b/2", "f/a-b/3", "f/file", "g/x/4"):
         await store.put(key, b"")
     assert sorted(await store.folders("f/")) == ["a", "a-b"]
@@ -151,7 +151,7 @@ async def test_the_folders_inside_a_folder(store: RetryingStore) -> None:
     assert list(await store.folders("nothing/")) == []
 
 
-async def test_delete_many(store: RetryingStore) -> None:
+async def test_delete_many(store: Bucket) -> None:
     names = [f"d/{n:04}" for n in range(30)]
     for name in names:
         await store.put(name, b"x")
@@ -160,17 +160,17 @@ async def test_delete_many(store: RetryingStore) -> None:
     await store.delete([])
 
 
-async def test_put_file_large_and_small(store: RetryingStore, tmp_path: Path) -> None:
+async def test_put_file_large_and_small(store: Bucket, tmp_path: Path) -> None:
     for size in (0, 1000, 40 << 20):
         data = os.urandom(size)
         path = tmp_path / "source"
         path.write_bytes(data)
-        await store.put_file("f/file", str(path), size)
+        await store.put_file("f/file", str(path))
         assert bytes(await store.get("f/file")) == data
     assert await keys(store, "f/") == ["f/file"]
 
 
-async def test_the_probe_finds_everything_and_leaves_nothing(store: RetryingStore) -> None:
+async def test_the_probe_finds_everything_and_leaves_nothing(store: Bucket) -> None:
     found = await probe(store)
     assert found.ranged_get and found.put_if_absent and not found.warnings
     assert await keys(store, "") == []
@@ -181,14 +181,14 @@ async def test_wrong_credentials_are_denied(weed_server: S3Server, monkeypatch: 
     for name, value in {**credentials(), "AWS_SECRET_ACCESS_KEY": "wrong"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(StoreDenied, match="AWS_SECRET_ACCESS_KEY"):
-        await RetryingStore(S3Store(bucket, endpoint=weed_server.endpoint)).get("k")
+        await Bucket(S3Store(bucket, endpoint=weed_server.endpoint)).get("k")
 
 
 async def test_a_missing_bucket_is_named(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in credentials().items():
         monkeypatch.setenv(name, value)
     with pytest.raises(StoreMisconfigured, match="no-such-bucket"):
-        await RetryingStore(S3Store("no-such-bucket", endpoint=moto_endpoint)).put("k", b"")
+        await Bucket(S3Store("no-such-bucket", endpoint=moto_endpoint)).put("k", b"")
 
 
 async def test_no_credentials_say_how_to_give_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,6 +6,6 @@ nothing is left out without an error. In a cluster the damaged copy is replaced 
 - `harms`: what can become of a file
 - `model`: what was acknowledged, and the one check of what readers get
 - `table`: the axes, and every case
-- `one_log`, `source`, `bucket`, `cluster`: the places where a case happens
+- `one_log`, `source`, `bucket`, `cluster`, `metadata`: the places where a case happens
 - `test_campaign`: a sample with every test run, all of it with the slow tests
 """

@@ -3,6 +3,7 @@
 Whatever the broker did meanwhile, no record is lost: once the object is whole again, all of them are there.
 """
 
+import asyncio
 import random
 import shutil
 import tempfile
@@ -13,10 +14,13 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
+from cold_tier import pins, proposals
 from cold_tier.cache import ColdReadSettings
+from cold_tier.manifest.replacement import Proposal, Replacement
 from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.objects.open import StoreSettings
 from cold_tier.reader import ColdReader
+from cold_tier.rewrite import Rewrite, rewrite
 from gateway.fetch.reader import Archive, Isolation, Reader
 from hot_tier.errors import TierlogError
 from hot_tier.log.settings import LogSettings
@@ -29,6 +33,7 @@ from tests.offloader.harness import TOPIC, Archived, Clock, archived_node
 from tierlog.restore import restore_offline
 from tierlog.settings import Settings
 
+PROPOSAL, PIN = ".proposal", "pins/*.json"
 SETTINGS = OffloadSettings(orphan_age_ms=0, delete_grace_ms=0, garbage_check_ms=0)
 DROPPING = {"retention.ms": "-1", "local.retention.ms": "1"}
 HOUR_MS = 3_600_000
@@ -55,20 +60,49 @@ async def _template() -> Template:
         small_pages = patch.object(ManifestWriter, "open", partial(ManifestWriter.open, page_segments=3))
         with small_pages:
             async with archived_node(folder.name, SETTINGS, DROPPING, clock=clock) as node:
-                for _ in range(3):
-                    await node.produce(40)
+                for epoch in range(3):
+                    await node.produce(20)
+                    await node.transaction([5, 8], commit=False, epoch=2 * epoch)
+                    await node.transaction([4], commit=True, epoch=2 * epoch + 1)
+                    await node.produce(20)
                     await node.settle()
                     clock.now_ms += HOUR_MS
                 await node.offloader.round()
                 assert node.partition.log.local_log_start_offset > 60
                 assert len(node.catalog.get(node.layout).snapshot.pages) > 1
+                await _propose(node, folder.name)
+                for name in ("job", "other"):
+                    await pins.place(node.store, TOPIC, node.layout.topic_id, name, clock.now_ms, 10**12)
                 _templates.append(Template(folder, as_sent(node), clock.now_ms))
     return _templates[0]
 
 
+async def _propose(node: Archived, folder: str) -> None:
+    """Two neighbours as one, twice."""
+    manifest = node.catalog.get(node.layout)
+    found = [segment async for segment in manifest.segments(0, manifest.snapshot.end_offset)]
+    for old in (tuple(found[:2]), tuple(found[2:4])):
+        store = StoreSettings(bucket=f"file://{folder}/bucket")
+        new = await asyncio.to_thread(rewrite, store, Rewrite(node.layout, old))
+        replacement = Replacement(tuple(segment.name for segment in old), (new,))
+        await proposals.place(node.store, Proposal(node.layout, node.clock(), (replacement,)))
+
+
+def leave_out(case: Case, bucket: Path) -> None:
+    """Pins keep upkeep from deleting anything, and proposals have it publish: both are there where they are harmed."""
+    for kind in (PROPOSAL, PIN):
+        if case.file != kind:
+            for path in bucket.rglob(_pattern(kind)):
+                path.unlink()
+
+
+def _pattern(file: str) -> str:
+    return f"*{file}" if file.startswith(".") else file
+
+
 def target(case: Case, bucket: Path) -> Target:
     chance = random.Random(case.seed)
-    objects = sorted(bucket.rglob(f"*{case.file}"))
+    objects = sorted(bucket.rglob(_pattern(case.file)))
     # Old manifests matter to nobody, so that half of the time it is the newest, which is the first by name.
     victim = objects[0] if case.file == ".manifest" and chance.random() < 0.5 else chance.choice(objects)
     others = [each for each in objects if each != victim] or [victim]
@@ -92,7 +126,8 @@ async def reading(folder: Path, now_ms: int) -> AsyncIterator[Archived]:
 async def check_reads(node: Archived, model: Model, end: int, *, whole: bool = False) -> int:
     async def fetch(offset: int) -> bytes | bytearray | memoryview:
         reader = node.running.node.reader
-        return (await reader.read(node.partition, offset, 600, Isolation.READ_COMMITTED)).records
+        # Also what was aborted: readers of committed records need none of what is aside.
+        return (await reader.read(node.partition, offset, 600, Isolation.READ_UNCOMMITTED)).records
 
     return await model.check(fetch, end, starts=range(0, end, 7), whole=whole)
 
@@ -119,13 +154,14 @@ async def check_restore(folder: Path, model: Model, now_ms: int) -> None:
 async def run(case: Case, folder: Path) -> str:
     template = await _template()
     model, now_ms = template.model, template.now_ms
-    end = len(model.records)
+    end = max(model.records) + 1
     shutil.copytree(template.folder.name, folder)
     bucket = folder / "bucket"
+    leave_out(case, bucket)
     whole: dict[Path, bytes] = {}
 
     def harm() -> bool:
-        whole.update({path: path.read_bytes() for path in bucket.rglob(f"*{case.file}")})
+        whole.update({path: path.read_bytes() for path in bucket.rglob(_pattern(case.file))})
         return do(case.harm, target(case, bucket))
 
     errors = 0
@@ -135,17 +171,27 @@ async def run(case: Case, folder: Path) -> str:
         return "nothing changed"
     async with reading(folder, now_ms) as node:
         if case.moment == LIVE:
-            await node.offloader.round()
-            await check_reads(node, model, 30, whole=True)
+            if case.file != PROPOSAL:  # A round would answer it.
+                await node.offloader.round()
+                await check_reads(node, model, 30, whole=True)
             if not harm():
                 return "nothing changed"
         for _ in range(2):
             node.clock.now_ms += HOUR_MS
             await node.offloader.round()
+            for archive in node.offloader:
+                answered = await node.offloader.consider_proposals(archive)
+                errors += sum(each.outcome == "refused" for each in answered)
             await node.offloader.collect_garbage()
             errors += await check_reads(node, model, end)
+        if case.file == PIN and list(bucket.rglob(PIN)):
+            [archive] = node.offloader
+            if not await archive.pinned(node.clock.now_ms):
+                raise Wrong("a pin that is damaged does not hold")
+            errors += not archive.pins
     await check_restore(folder, model, now_ms)
     for path, content in whole.items():
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
     async with reading(folder, now_ms) as node:
         await node.offloader.round()

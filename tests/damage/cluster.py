@@ -73,7 +73,7 @@ class Replicated:
             log = self.cluster[node].log()
             log.flush()
             if self.case.shape == COMPACTED and not (node == NODES[-1] and self.case.seed % 3 == 0):
-                await self.cluster[node].logs.compact_once(log)
+                await self.cluster[node].logs.compactor.compact(log)
         shutil.copytree(self.directory(self.others[0]), self.folder / "older")
         for _ in range(2):
             await self.put()
@@ -151,7 +151,7 @@ async def run(case: Case, folder: Path) -> str:
         compacts_first = case.seed % 5 < 2
         errors = 0 if compacts_first else await replicated.check(replicated.harmed, whole=False)
         if case.shape == COMPACTED:
-            await cluster[replicated.harmed].logs.compact_once(log)
+            await cluster[replicated.harmed].logs.compactor.compact(log)
         errors += bool(log.known_damage()) + await replicated.check(replicated.harmed, whole=False)
         _seal(log)
         if log.failure is not None:

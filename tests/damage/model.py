@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hot_tier.errors import OffsetOutOfRange, TierlogError
+from hot_tier.errors import CorruptBatch, OffsetOutOfRange, TierlogError
 from hot_tier.record.batch import iter_headers
 from hot_tier.record.records import Record, decode_records
 
@@ -18,13 +18,17 @@ class Wrong(AssertionError):
 
 
 def read_batches(data: bytes | memoryview, offset: int) -> tuple[list[Read], int]:
-    """The records from `offset` on, and where the next read goes on."""
+    """The records from `offset` on, and where the next read goes on. Many clients check no CRC: what they are given is
+    right."""
     found: list[Read] = []
     end = offset
-    for position, header in iter_headers(data):
-        records = decode_records(data[position : position + header.size], from_offset=offset)
-        found.append((header.leader_epoch, records))
-        end = header.end_offset
+    try:
+        for position, header in iter_headers(data):
+            records = decode_records(data[position : position + header.size], from_offset=offset)
+            found.append((header.leader_epoch, records))
+            end = header.end_offset
+    except CorruptBatch as error:
+        raise Wrong(f"offset {end}: the bytes are not what was written: {error}") from error
     return found, end
 
 

@@ -42,7 +42,7 @@ class Written:
                 shutil.copytree(self.data_dir, self.older)
         log.flush()
         if self.config.compacted:
-            await manager.compact_once(log)
+            await manager.compactor.compact(log)
             log.flush()
         self.model.acked_end = log.log_end_offset
         for number in range(BATCHES, BATCHES + UNSYNCED):
@@ -138,7 +138,7 @@ async def _compacted_again(written: Written, manager: LogManager, log: Partition
         log.flush()
     except TierlogError:
         return 1
-    await manager.compact_once(log)
+    await manager.compactor.compact(log)
     return await written.check(log, compacted=True)
 
 

@@ -19,7 +19,9 @@ LIVE, CLEAN, KILL = MOMENTS = ("live", "clean restart", "kill")
 
 DENSE, COMPACTED = SHAPES = ("dense", "compacted")
 
-HOT, COMPACTION, ARCHIVE, REPLICATION, COLD = PATHS = ("hot read", "compaction", "archive", "replication", "cold read")
+HOT, COMPACTION, ARCHIVE, REPLICATION, COLD, METADATA = PATHS = (
+    *("hot read", "compaction", "archive", "replication", "cold read", "metadata"),
+)
 """What is done with the harmed files. `replication`: other brokers have good copies, and this one is a follower or the
 leader; all replicas are read, and compacted again where the log is. `cold read`: of the bucket; and it is restored."""
 
@@ -57,9 +59,15 @@ ROWS: Final = (
     Row(("0 .log", "1 .log", "-2 .log"), SEGMENT, MOMENTS, COMPACTION, (COMPACTED,)),
     # Neither the first nor the last of the segments that are to be archived.
     Row(("2 .log",), SEGMENT[:-1], MOMENTS, ARCHIVE, (DENSE,)),
+    Row(("1 .log",), SOME_OF_SEGMENT, MOMENTS, ARCHIVE, (COMPACTED,)),
+    Row(("1 .producers", "2 .producers"), SIDE, MOMENTS, ARCHIVE, (DENSE,)),
     Row(("0 .log", "1 .log", "-1 .log"), SOME_OF_SEGMENT, MOMENTS, REPLICATION),
-    Row(("1 .index", "leader-epochs", "log-start"), LONE, MOMENTS, REPLICATION),
-    Row((".parquet", ".index", ".manifest", ".page", ".json"), OBJECT, MOMENTS, COLD, (DENSE,)),
+    Row(("1 .index", "1 .producers", "leader-epochs", "log-start"), LONE, MOMENTS, REPLICATION),
+    Row((".parquet", ".index", ".aside", ".manifest", ".page", ".json"), OBJECT, MOMENTS, COLD, (DENSE,)),
+    Row((".proposal", "pins/*.json"), OBJECT, MOMENTS, COLD, (DENSE,)),
+    Row(("metadata.db",), (*("a bit",) * 40, *OBJECT[:-2], "rolled back"), MOMENTS, METADATA, (DENSE,)),
+    # They are read when a broker starts. That they are gone is seen only by who counted on them.
+    Row(("data-id", "in-doubt"), (*("a bit",) * 40, "cut", "cut", "emptied"), (CLEAN,), METADATA, (DENSE,)),
 )
 
 

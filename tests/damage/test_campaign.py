@@ -9,12 +9,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.damage import bucket, cluster, one_log, source
-from tests.damage.table import ARCHIVE, COLD, COMPACTION, HOT, MOMENTS, REPLICATION, SHAPES, Case, cases, spread
+from tests.damage import bucket, cluster, metadata, one_log, source
+from tests.damage.table import (
+    ARCHIVE,
+    COLD,
+    COMPACTION,
+    HOT,
+    METADATA,
+    MOMENTS,
+    REPLICATION,
+    SHAPES,
+    Case,
+    cases,
+    spread,
+)
 
 SEED = 20_261_116
-SAMPLE = {HOT: 100, COMPACTION: 24, ARCHIVE: 6, REPLICATION: 8, COLD: 12}
-PLACES = {HOT: one_log.run, COMPACTION: one_log.run, ARCHIVE: source.run, REPLICATION: cluster.run, COLD: bucket.run}
+SAMPLE = {HOT: 80, COMPACTION: 20, ARCHIVE: 8, REPLICATION: 6, COLD: 8, METADATA: 24}
+PLACES = {
+    HOT: one_log.run,
+    COMPACTION: one_log.run,
+    ARCHIVE: source.run,
+    REPLICATION: cluster.run,
+    COLD: bucket.run,
+    METADATA: metadata.run,
+}
 NOTICED = {"errors", "mended", "refused", "failed"}
 
 

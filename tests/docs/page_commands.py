@@ -138,8 +138,11 @@ def loopback_up() -> None:
 
 def main(page: str) -> int:
     loopback_up()
+    # A shell starts what runs in the background with Ctrl-C ignored, and programs would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     Path(".curlrc").write_text(CURL)
     os.environ["CURL_HOME"] = os.getcwd()
+    os.environ["XDG_STATE_HOME"] = os.getcwd()  # Where a closed broker leaves a note for the command line.
     reader = Reader()
     failed = ""
     try:

@@ -41,7 +41,6 @@ def check(service, rest, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.serial
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_fired_at_it_holds_the_loop(service, rest, seed):
     check(service, rest, seed)

@@ -2,7 +2,6 @@
 machine does not fail this; `test_stall` measures what clients notice."""
 
 import asyncio
-import gc
 import threading
 import time
 from dataclasses import dataclass
@@ -61,10 +60,8 @@ def service(tmp_path_factory):
         yield made
         on_loop(http.stop())
         assert running.server.unexpected_errors == 0
-    gc.unfreeze()
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_request_takes_long_in_one_round(service, seed):
     """Each seed fires a third of all there is, and draws for itself how it is bad."""

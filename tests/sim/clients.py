@@ -40,9 +40,9 @@ class Client(Process):
     def find_leader(self) -> None:
         """From whatever a broker happens to know."""
         brokers = self.brokers()
-        state = self.world.random.choice(brokers).image.partitions.get(self.partition) if brokers else None
-        if state is not None and state.leader >= 0:
-            self._target = state.leader
+        states = self.world.random.choice(brokers).states if brokers else []
+        if states and states[self.partition].leader >= 0:
+            self._target = states[self.partition].leader
 
     def pause(self, most_ms: float) -> Callable[..., None]:
         return self.sleep(most_ms * self.world.random.random())

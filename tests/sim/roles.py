@@ -1,42 +1,28 @@
-"""A partition at its leader and at a follower, as drivers around the real `Leadership` and `following`."""
+"""A partition at its leader and at a follower: the production drivers, watched by the checker and joined by messages.
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+`Leading` is `LedPartition` itself, which answers the requests of this simulation. `Fetching` takes the place of
+`hot_tier.replication.fetchers`: it asks for what a `FollowedPartition` wants next, and gives it the answer.
+"""
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hot_tier.cluster.model import PartitionState
-from hot_tier.cluster.store import Revision
-from hot_tier.errors import (
-    FencedLeaderEpoch,
-    NotLeader,
-    OffsetOutOfRange,
-    OutOfOrderSequence,
-    StaleBrokerEpoch,
-    TierlogError,
-    UnknownLeaderEpoch,
-)
-from hot_tier.ids import NO_PRODUCER, NodeId, Offset
-from hot_tier.replication.following import (
-    Append,
-    FetchAnswer,
-    FetchFrom,
-    ResetTo,
-    TruncateTo,
-    follower_high_watermark,
-    next_fetch,
-)
-from tests.sim import store as keys
-from tests.sim.disk import Record
+from hot_tier.errors import NotLeader, StaleBrokerEpoch, TierlogError
+from hot_tier.ids import NO_PRODUCER, LeaderEpoch, NodeId, Offset
+from hot_tier.replication.followed_partition import FollowedPartition, Next
+from hot_tier.replication.following import FetchAnswer, FetchFrom
+from hot_tier.replication.led_partition import LedPartition
+from tests.sim.disk import Log, Record, encode_records, header_of
 from tests.sim.network import Reply
-from tests.sim.store import STORE, Transaction
-from tests.sim.world import Work
+from tests.sim.world import Resume, Step, Work
 
 if TYPE_CHECKING:
     from tests.sim.broker import Broker
 
-FETCH_WAIT_MS: Final = 150.0
+FETCH_WAIT_MS: Final = 150
 FETCH_TIMEOUT_MS: Final = 600.0
-SILENT_MS: Final = 450
 
 
 class Produce(NamedTuple):
@@ -65,13 +51,6 @@ class Fetch(NamedTuple):
     """The high watermark that the follower knows."""
 
 
-class Fetched(NamedTuple):
-    """A `FetchAnswer` with records in place of their bytes."""
-
-    answer: FetchAnswer
-    records: Sequence[Record] = ()
-
-
 class Consume(NamedTuple):
     partition: int
     offset: int
@@ -79,265 +58,171 @@ class Consume(NamedTuple):
 
 class Served(NamedTuple):
     offset: int
-    records: Sequence[Record]
+    records: list[Record]
     skipped: bool = False
     """The log starts later than was asked for."""
 
 
-class Leading:
-    def __init__(self, broker: "Broker", partition: int, state: PartitionState) -> None:
-        self.broker = broker
-        self.partition = partition
-        self.led_by = broker.node
-        self.leader_epoch = state.leader_epoch
-        self.log = broker.log(partition)
-        known = broker.high_watermarks.get(partition, self.log.log_start_offset)
-        self.leadership = broker.rules.leadership(broker.node, state, self.log.log_end_offset, known, broker.clock_ms())
-        self._syncing = False
-        self._uncommitted: list[tuple[Offset, Reply]] = []
-        self._waiting: list[tuple[Fetch, Reply]] = []
-        broker.world.note(
-            "broker", broker.node, "leads", partition, "in", state.leader_epoch, "from", self.log.log_end_offset
-        )
-        broker.checker.leads(broker.node, broker.incarnation, partition, self.leader_epoch, self.log)
+NOT_LEADER: Final = FetchAnswer(NotLeader("another broker leads"))
 
-    def start(self) -> None:
+
+class Leading(LedPartition):
+    log: Any
+    """A `disk.Log`."""
+
+    def __init__(self, tp: Any, topic: Any, log: Log, state: PartitionState, *rest: Any) -> None:
+        self.broker: Broker = asyncio.get_running_loop().process  # type: ignore[attr-defined]
+        self._fetches: list[tuple[Fetch, Reply]] = []
+        self._begins(int(tp.partition), log, state.leader_epoch)
+        super().__init__(tp, topic, log, state, *rest)  # type: ignore[arg-type]
+        self.add_append_listener(self._wake)
         self.broker.world.listener("leads", self.broker.node)
-        self._flush()
-        self.broker.spawn(self._keep_in_sync())
 
-    def confirm(self, state: PartitionState) -> None:
-        if self.leadership.confirm(state):
-            self._committed()
+    def _begins(self, partition: int, log: Log, epoch: LeaderEpoch) -> None:
+        broker = self.broker
+        broker.world.note("broker", broker.node, "leads", partition, "in", epoch, "from", log.log_end_offset)
+        broker.checker.leads(broker.node, broker.incarnation, partition, epoch, log)
 
-    def close(self) -> None:
-        for _, reply in self._uncommitted:
-            reply(Failed("leader moved", definite=False))
-        for _, reply in self._waiting:
-            reply(Following.not_leader())
-        self._uncommitted, self._waiting = [], []
-
-    # Writing
-
-    def produce(self, request: Produce, reply: Reply) -> None:
-        if len(self.leadership.in_sync) < self.broker.settings.min_in_sync:
-            reply(Failed("not enough replicas", definite=True))
-            return
-        offset = None
-        if request.producer != NO_PRODUCER:
-            try:
-                offset = self.log.stored_at(request.producer, request.sequence)
-            except OutOfOrderSequence:
-                reply(Failed("out of order", definite=True))
-                return
-        if offset is None:
-            record = Record(self.leader_epoch, request.value, request.producer, request.sequence)
-            offset = self.log.append(record)
-            self._flush()
-            self._wake()
-        self._uncommitted.append((Offset(offset + 1), reply))
-        self._answer_producers()
-
-    def _flush(self) -> None:
-        if not self.broker.settings.flush_before_ack:
-            self._holds(self.log.log_end_offset)
-        elif not self._syncing:
-            self._syncing = True
-            self.broker.sync(self.log, lambda _: self._flushed())
-
-    def _flushed(self) -> None:
-        self._syncing = False
-        if self.broker.roles.get(self.partition) is self:
-            self._holds(self.log.synced)
-            if self.log.synced < self.log.log_end_offset:
-                self._flush()
-
-    def _holds(self, end: Offset) -> None:
-        if self.leadership.holds(end):
-            self._committed()
+    def lead(self, state: PartitionState, now_ms: int) -> None:
+        if state.leader_epoch != self.leader_epoch:
+            self._begins(int(self.tp.partition), self.log, state.leader_epoch)
+        super().lead(state, now_ms)
 
     def _committed(self) -> None:
-        broker, high_watermark = self.broker, self.leadership.high_watermark
-        broker.checker.committed(broker.node, self.partition, self.leader_epoch, high_watermark, self.log)
-        broker.high_watermarks[self.partition] = high_watermark
+        broker, end = self.broker, self.leadership.high_watermark
+        broker.checker.committed(broker.node, self.tp.partition, self.leader_epoch, end, self.log)
+        super()._committed()
         broker.world.listener("commits", broker.node)
-        self._answer_producers()
-        self._wake()
 
-    def _answer_producers(self) -> None:
-        left = []
-        for end, reply in self._uncommitted:
-            if end > self.leadership.high_watermark:
-                left.append((end, reply))
-            elif len(self.leadership.in_sync) < self.broker.settings.min_in_sync:
-                reply(Failed("not enough replicas after append", definite=False))
-            else:
-                broker = self.broker
-                broker.checker.acked(
-                    broker.node, broker.incarnation, self.partition, self.leader_epoch, Offset(end - 1)
-                )
-                reply(Acked(end - 1))
-                broker.world.listener("acks", broker.node)
-        self._uncommitted = left
+    # Producers
+
+    def produce(self, request: Produce, reply: Reply) -> None:
+        record = Record(LeaderEpoch(-1), request.value, request.producer, request.sequence)
+        try:
+            appended = self.append(record, header_of(record), self.broker.clock_ms())  # type: ignore[arg-type]
+        except TierlogError as error:
+            reply(Failed(str(error), definite=True))
+            return
+        last, epoch = Offset(appended.end_offset - 1), self.leader_epoch
+        try:
+            waiting = self.when_committed(appended.end_offset)
+        except TierlogError as error:
+            reply(Failed(str(error), definite=False))
+            return
+        if waiting is None:
+            self._acknowledge(last, epoch, reply)
+        else:
+            waiting.add_done_callback(partial(self._settle, last, epoch, reply))
+
+    def _settle(self, last: Offset, epoch: LeaderEpoch, reply: Reply, waited: asyncio.Future[None]) -> None:
+        error = waited.exception()
+        if error is None:
+            self._acknowledge(last, epoch, reply)
+        else:
+            reply(Failed(str(error), definite=False))
+
+    def _acknowledge(self, last: Offset, epoch: LeaderEpoch, reply: Reply) -> None:
+        broker = self.broker
+        broker.checker.acked(broker.node, broker.incarnation, self.tp.partition, epoch, last)
+        reply(Acked(last))
+        broker.world.listener("acks", broker.node)
 
     # Followers
 
     def fetch(self, request: Fetch, reply: Reply) -> None:
-        error = self._refusal(request)
-        if error is not None:
-            reply(Fetched(FetchAnswer(error, log_start_offset=self.log.log_start_offset)))
-            return
-        rules, start = self.broker.rules, request.start
-        parts = rules.diverging(self.log, self.leader_epoch, start.offset, start.last_epoch)
-        if parts is None and not self.log.log_start_offset <= start.offset <= self.log.log_end_offset:
-            error = OffsetOutOfRange(f"{start.offset} is not in the log")
-            reply(Fetched(FetchAnswer(error, log_start_offset=self.log.log_start_offset)))
-            return
-        if parts is None or rules.counts_diverging:
-            registered = self.broker.image.brokers.get(request.node)
-            epoch = registered.epoch if registered and not rules.checks_broker_epoch else request.broker_epoch
-            moved = self.leadership.fetched(
-                request.node, epoch, start.offset, self.log.log_end_offset, self.broker.clock_ms()
-            )
-            self.broker.world.listener("counts", self.broker.node)
-            if moved:
-                self._committed()
-        if parts is not None:
-            reply(Fetched(FetchAnswer(diverging=parts, log_start_offset=self.log.log_start_offset)))
+        """In the order of `gateway.kafka.handlers.replica_fetch`."""
+        try:
+            answer = self._take_position(request)
+        except TierlogError as error:
+            answer = FetchAnswer(error, log_start_offset=self.log.log_start_offset)
+        if answer is not None:
+            reply(answer)
         elif not self._answer(request, reply):
-            self._waiting.append((request, reply))
+            self._fetches.append((request, reply))
             self.broker.after(FETCH_WAIT_MS, self._give_up, request, reply)
 
-    def _refusal(self, request: Fetch) -> TierlogError | None:
+    def _take_position(self, request: Fetch) -> FetchAnswer | None:
         rules, start = self.broker.rules, request.start
-        if rules.checks_leader_epoch and start.leader_epoch < self.leader_epoch:
-            return FencedLeaderEpoch("over")
-        if rules.checks_leader_epoch and start.leader_epoch > self.leader_epoch:
-            return UnknownLeaderEpoch("not begun")
-        registered = self.broker.image.brokers.get(request.node)
+        if rules.checks_leader_epoch:
+            self.check_leader_epoch(start.leader_epoch)
+        registered = self.broker.image.broker(request.node)
         if rules.checks_broker_epoch and (registered is None or registered.epoch != request.broker_epoch):
-            return StaleBrokerEpoch("another incarnation")
+            raise StaleBrokerEpoch("another incarnation")
+        parts = self.diverging(start.offset, start.last_epoch)
+        if parts is None:
+            self.check_follower_offset(start.offset)
+        if parts is None or rules.counts_diverging:
+            epoch = registered.epoch if registered and not rules.checks_broker_epoch else request.broker_epoch
+            self.replica_fetched(request.node, epoch, start.offset, self.broker.clock_ms())
+            self.broker.world.listener("counts", self.broker.node)
+        if parts is not None:
+            return FetchAnswer(diverging=parts, log_start_offset=self.log.log_start_offset)
         return None
 
     def _answer(self, request: Fetch, reply: Reply, *, empty: bool = False) -> bool:
-        log, start = self.log, max(request.start.offset, self.log.log_start_offset)
-        told = self.leadership.high_watermark
-        records = log.read(start, start + 15) if start == request.start.offset else []
+        other_epoch = self.leader_epoch != request.start.leader_epoch
+        if not self.is_open or (other_epoch and self.broker.rules.checks_leader_epoch):
+            reply(NOT_LEADER)
+            return True
+        log, start, told = self.log, request.start.offset, self.high_watermark
+        if start < log.local_log_start_offset:
+            reply(FetchAnswer(NotLeader("ask again: the log begins later now")))
+            return True
+        records = log.read(start, start + 15)
         if not records and told <= request.known and not empty:
             return False
-        reply(Fetched(FetchAnswer(high_watermark=told, log_start_offset=log.log_start_offset), records))
+        reply(FetchAnswer(None, encode_records(records), told, log.log_start_offset))
         return True
 
     def _wake(self) -> None:
-        self._waiting = [(request, reply) for request, reply in self._waiting if not self._answer(request, reply)]
+        self._fetches = [(request, reply) for request, reply in self._fetches if not self._answer(request, reply)]
 
     def _give_up(self, request: Fetch, reply: Reply) -> None:
-        if (request, reply) in self._waiting:
-            self._waiting.remove((request, reply))
+        if (request, reply) in self._fetches:
+            self._fetches.remove((request, reply))
             self._answer(request, reply, empty=True)
 
-    # The in-sync set
 
-    def _keep_in_sync(self) -> Work:
-        broker, leadership, key = self.broker, self.leadership, keys.partition_key(self.partition)
-        while broker.roles.get(self.partition) is self:
-            live, draining, min_in_sync = broker.image.live, broker.image.draining, broker.settings.min_in_sync
-            silence = broker.silence(SILENT_MS)
-            wanted = leadership.isr_wanted(
-                broker.clock_ms(), broker.settings.lag_max_ms, live, draining, silence, min_in_sync
-            )
-            if leadership.is_stranded(silence, live, min_in_sync):
-                successor = broker.rules.resign(leadership.state, broker.node, live, draining)
-                if successor is not None:
-                    version = leadership.state.version
-                    yield broker.call(STORE, "transact", Transaction([(key, version)], key, successor))
-            elif wanted is not None:
-                compares = [(key, leadership.state.version)]
-                if broker.rules.compares_registrations:
-                    added = [node for node in wanted if node not in leadership.in_sync]
-                    compares += [(keys.broker_key(node), Revision(live[node])) for node in added]
-                proposal = replace(leadership.state, isr=wanted)
-                leadership.proposed(wanted)
-                broker.world.listener("proposes", broker.node)
-                written = yield broker.call(STORE, "transact", Transaction(compares, key, proposal))
-                if broker.roles.get(self.partition) is not self:
-                    return
-                match written:
-                    case None:
-                        leadership.unanswered()
-                    case int():
-                        if leadership.settled(replace(proposal, version=Revision(written))):
-                            self._committed()
-                    case _:
-                        leadership.refused()
-            yield broker.sleep(30 + 60 * broker.world.random.random())
+class Fetching:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
 
+    def follow(self, replica: FollowedPartition) -> None:
+        self._broker.spawn(self._follow(replica))
 
-class Following:
-    def __init__(self, broker: "Broker", partition: int, state: PartitionState) -> None:
-        self.broker = broker
-        self.partition = partition
-        self.led_by = state.leader
-        self.leader_epoch = state.leader_epoch
-        self.log = broker.log(partition)
-        if broker.rules.cuts_at_high_watermark:
-            known = broker.high_watermarks.get(partition, self.log.log_start_offset)
-            self.log.truncate_to(max(known, self.log.log_start_offset))
+    def unfollow(self, replica: FollowedPartition) -> None:
+        """What is under way finds out by itself: the replica is closed."""
 
-    def start(self) -> None:
-        self.broker.spawn(self._follow())
-
-    @staticmethod
-    def not_leader() -> Fetched:
-        return Fetched(FetchAnswer(NotLeader("another broker leads")))
-
-    def confirm(self, state: PartitionState) -> None:
-        """The in-sync set is the leader's to know."""
-
-    def close(self) -> None:
-        """What is under way finds out by itself."""
-
-    def _follow(self) -> Work:
-        broker, log = self.broker, self.log
-        while broker.roles.get(self.partition) is self:
-            if broker.rules.syncs_before_fetching:
-                yield broker.synced(log)
-            else:
-                broker.sync(log, lambda _: None)
-            if broker.roles.get(self.partition) is not self:
+    def _follow(self, replica: FollowedPartition) -> Work:
+        broker = self._broker
+        while replica.is_open:
+            if not replica.is_durable:
+                yield _durable(replica)
+                continue
+            start = replica.next_fetch()
+            request = Fetch(replica.tp.partition, broker.node, broker.registration_epoch, start, replica.high_watermark)
+            answer = yield broker.call(replica.leader, "fetch", request, FETCH_TIMEOUT_MS)
+            if not replica.is_open:
                 return
-            start = next_fetch(log, self.leader_epoch)
-            known = broker.high_watermarks.get(self.partition, log.log_start_offset)
-            request = Fetch(self.partition, broker.node, broker.registration_epoch, start, known)
-            answer = yield broker.call(self.led_by, "fetch", request, FETCH_TIMEOUT_MS)
-            if broker.roles.get(self.partition) is not self:
-                return
-            if answer is None or not self._take(answer):
-                yield broker.sleep(20 + 40 * broker.world.random.random())
+            match Next.LATER if answer is None else self._take(replica, answer):
+                case Next.LATER:
+                    yield broker.sleep(20 + 40 * broker.world.random.random())
+                case Next.FROM_ARCHIVE:
+                    yield broker.begin_at_archive(replica)
+                    yield broker.sleep(100)
 
-    def _take(self, fetched: Fetched) -> bool:
-        """Whether to fetch again at once."""
-        broker, log = self.broker, self.log
-        match broker.rules.decide(log, fetched.answer):
-            case Append(_, told, leader_start):
-                for record in fetched.records:
-                    log.append(record)
-                log.trim_to(min(leader_start, log.log_end_offset))
-                self._know(told)
-            case TruncateTo(offset):
-                broker.world.note("broker", broker.node, "cuts", self.partition, "at", offset, "of", log.log_end_offset)
-                log.truncate_to(max(offset, log.log_start_offset))
-                broker.world.listener("cuts", broker.node)
-                self._know(Offset(0))
-            case ResetTo(offset):
-                log.reset_to(offset)
-                self._know(offset)
-            case _:
-                return False
-        return True
+    def _take(self, replica: FollowedPartition, answer: FetchAnswer) -> Next:
+        broker, log = self._broker, replica.log
+        end = log.log_end_offset
+        outcome = replica.take(answer, broker.clock_ms())
+        if log.log_end_offset < end:
+            broker.world.note("broker", broker.node, "cuts", replica.tp.partition, "at", log.log_end_offset, "of", end)
+            broker.world.listener("cuts", broker.node)
+        return outcome
 
-    def _know(self, told: Offset) -> None:
-        known = self.broker.high_watermarks.get(self.partition, self.log.log_start_offset)
-        self.broker.high_watermarks[self.partition] = max(
-            self.log.log_start_offset, follower_high_watermark(known, told, self.log.log_end_offset)
-        )
+
+def _durable(replica: FollowedPartition) -> Step:
+    def start(resume: Resume) -> None:
+        replica.durable_listener = resume
+
+    return start

@@ -1,21 +1,36 @@
 """Which functions decide in a run: the real ones, or one of them broken in a way that somebody could break it.
 
+Production drivers call most of them by name: for the time of a run the name stands for what is chosen here.
+
 A simulation is worth what it finds. Each mutant is a mistake that has cost some log service records; `test_mutants`
 demands that the checkers catch every one of them.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Final
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, Final
+from unittest.mock import patch
 
 from hot_tier.cluster import elections
 from hot_tier.cluster.elections import Kept
 from hot_tier.cluster.model import PartitionState
+from hot_tier.cluster.partition_writes import PartitionWrite, swap_states
+from hot_tier.cluster.store import Compare, MetadataStore
 from hot_tier.ids import LeaderEpoch, NodeId, Offset
 from hot_tier.replication import following
+from hot_tier.replication.followed_partition import FollowedPartition
 from hot_tier.replication.following import Append, Decision, FetchAnswer, LogView
 from hot_tier.replication.leadership import NOBODY_IS_SILENT, History, Leadership, Silence, diverging
+from offloader.settings import OffloadSettings
+from tests.sim.archive import SETTINGS
+from tests.sim.disk import Log
+from tests.sim.roles import Leading
+from tests.sim.world import Process
+
+SILENT_MS: Final = 450
 
 
 @dataclass(frozen=True)
@@ -29,13 +44,79 @@ class Rules:
     leadership: type[Leadership] = Leadership
     diverging: Callable[[History, LeaderEpoch, Offset, LeaderEpoch], tuple[LeaderEpoch, Offset] | None] = diverging
     decide: Callable[[LogView, FetchAnswer], Decision] = following.decide
-    syncs_before_fetching: bool = True
+    followed: type[FollowedPartition] = FollowedPartition
+    write: Callable[..., Awaitable[list[PartitionWrite]]] = swap_states
+    """Writes in-sync sets."""
+    offload: OffloadSettings = SETTINGS
+    breaks: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """What else stands for another thing: names by the module or class that has them."""
     checks_leader_epoch: bool = True
     checks_broker_epoch: bool = True
-    compares_registrations: bool = True
     counts_diverging: bool = False
     ends_old_registration: bool = True
-    cuts_at_high_watermark: bool = False
+
+    @contextmanager
+    def decide_for_production_code(self) -> Iterator[None]:
+        """What production drivers call by name, in the time that the simulation runs in."""
+        with ExitStack() as patches:
+            for place, names in [*self._patches().items(), *self.breaks.items()]:
+                patches.enter_context(patch.multiple(place, **names))
+            yield
+
+    def _patches(self) -> dict[str, dict[str, object]]:
+        return {
+            "hot_tier.replication.table": {
+                "LedPartition": Leading,
+                "FollowedPartition": self.followed,
+                "steady_ms": _steady_ms,
+            },
+            "hot_tier.replication.led_partition": {"Leadership": self.leadership},
+            "hot_tier.replication.local_partition": {"diverging": self.diverging},
+            "hot_tier.replication.followed_partition": {"decide": self.decide},
+            "hot_tier.replication.isr": {
+                "resign": self.resign,
+                "swap_states": self.write,
+                "steady_ms": _steady_ms,
+                "SILENT_MS": SILENT_MS,
+            },
+            "offloader.offloader": {"_MAX_PAUSE_MS": 600, "_AWAY_PAUSE_MS": 400},
+            "offloader.partition_archive": {"producers_at": _producers_at, "LOOK_MS": 1_000},
+            "offloader.follower_archive": {"AGAIN_MS": 500},
+            "cold_tier.objects.bucket": {"os": SimpleNamespace(path=SimpleNamespace(getsize=lambda _: 0))},
+            "offloader.failpoints": {"reach": _reach},
+        }
+
+
+def _steady_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _producers_at(log: Log, segments: object, offset: int, now_ms: int) -> bytes:
+    return log.snapshots.get(offset, b"")
+
+
+def _reach(place: str) -> None:
+    """A step of archiving is a moment for a fault."""
+    process: Process = asyncio.get_running_loop().process  # type: ignore[attr-defined]
+    process.world.listener(place, process.name)
+
+
+class _TellsBeforeSync(FollowedPartition):
+    @property
+    def is_durable(self) -> bool:
+        return True
+
+
+class _CutsAtHighWatermark(FollowedPartition):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.log.truncate_to(max(self.high_watermark, self.log.local_log_start_offset), 0)
+
+
+async def _write_without_guards(
+    store: MetadataStore, swaps: Sequence[PartitionWrite], guards: Sequence[Compare]
+) -> list[PartitionWrite]:
+    return await swap_states(store, swaps)
 
 
 class _GrowthCountsWhenWritten(Leadership):
@@ -157,11 +238,11 @@ MUTANTS: Final[Mapping[str, Rules]] = MappingProxyType(
         "a replica that leaves does not end the epoch": replace(RULES, advance=_remove_in_same_epoch),
         "histories are not compared": replace(RULES, diverging=_never_diverging),
         "a history that parts counts": replace(RULES, counts_diverging=True),
-        "a follower counts before it has synced": replace(RULES, syncs_before_fetching=False),
-        "a follower cuts at its high watermark": replace(RULES, cuts_at_high_watermark=True),
+        "a follower counts before it has synced": replace(RULES, followed=_TellsBeforeSync),
+        "a follower cuts at its high watermark": replace(RULES, followed=_CutsAtHighWatermark),
         "fetches of another epoch count": replace(RULES, checks_leader_epoch=False),
         "what a dead process told counts": replace(
-            RULES, leadership=_JoinsByOldProgress, checks_broker_epoch=False, compares_registrations=False
+            RULES, leadership=_JoinsByOldProgress, checks_broker_epoch=False, write=_write_without_guards
         ),
     }
 )

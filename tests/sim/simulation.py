@@ -1,11 +1,21 @@
 """One run: a cluster, its clients and its faults from a seed; then all heals, and the checker has the last word."""
 
 import random
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from hot_tier.cluster.elections import begin_reassignment, cancel_reassignment
-from hot_tier.cluster.model import BrokerInfo, PartitionState, initial_state
+from hot_tier.cluster.model import (
+    CLUSTER_KEY,
+    BrokerInfo,
+    NodeRecord,
+    PartitionState,
+    Topic,
+    initial_state,
+    node_key,
+    parse_partition_key,
+    topic_key,
+)
 from hot_tier.ids import NodeId, Offset
 from tests.sim import store as keys
 from tests.sim.broker import Broker, Settings
@@ -31,10 +41,11 @@ from tests.sim.faults import (
     Wipe,
     plan,
 )
+from tests.sim.loop import Loop
 from tests.sim.network import Network
-from tests.sim.roles import Leading
+from tests.sim.report import Report
 from tests.sim.rules import RULES, Rules
-from tests.sim.store import STORE, Store, Transaction
+from tests.sim.store import STORE, TOPIC, TOPIC_ID, Store, Transaction
 from tests.sim.world import World
 
 FAULTS_END_MS: Final = 7_000.0
@@ -43,19 +54,9 @@ LATEST_MESSAGE_MS: Final = 3_100.0
 """After this long nothing that was sent is still under way."""
 
 
-@dataclass(frozen=True)
-class Report:
-    seed: int
-    violation: str | None
-    acks: int
-    reads: int
-    elections: int
-    abandoned: int
-    """Partitions whose every copy was lost by what the schedule did, which no cluster survives."""
-    trace: list[str]
-
-
 class Simulation:
+    archives = False
+
     def __init__(self, seed: int, rules: Rules = RULES, *, tracing: bool = False) -> None:
         self.seed = seed
         chance = random.Random(f"shape of {seed}")
@@ -63,19 +64,20 @@ class Simulation:
         self.world.tracing = tracing
         self.network = Network(self.world)
         self.store = Store(self.world, self.network)
-        self.checker = Checker()
+        self.checker = Checker(self.world)
         self.store.watchers += [self.checker.stored, self._replicas_changed]
         self.rules = rules
         self.nodes = [NodeId(node) for node in range(chance.choice([3, 3, 4, 5]))]
         self.replication_factor = chance.choice([2, 3, 3])
         self.settings = Settings(
-            flush_before_ack=chance.random() < 0.8, min_in_sync=chance.choice([1, 2, 2]), lag_max_ms=700
+            flush_before_ack=chance.random() < 0.8, min_in_sync=chance.choice([1, 2, 2]), archives=self.archives
         )
-        self.partitions = range(chance.choice([1, 2]))
+        self.partitions = range(1 if self.archives else chance.choice([1, 2]))
         self.disks = {node: Disk(100 * (node + 1), chance.choice([1.0, 1.0, 10.0, 40.0])) for node in self.nodes}
         self.brokers: dict[NodeId, Broker] = {}
         self.rates = dict.fromkeys(self.nodes, 1.0)
         self.incarnations = 0
+        self._loops: list[Loop] = []
         self.lost: set[NodeId] = set()
         """Brokers whose disk has lost something and who have not said so yet."""
         self.healed = False
@@ -83,18 +85,38 @@ class Simulation:
         self.proposed_ms = 0.0
         self.swings: dict[int, Swing] = {}
         self.world.listener = self._happens
+        self._prepare()
+        self._make_topic()
         for partition in self.partitions:
             placed = chance.sample(self.nodes, self.replication_factor)
             self.store.write(Transaction([], keys.partition_key(partition), initial_state(placed)))
         for node in self.nodes:
-            self.store.write(Transaction([], keys.node_key(node), self.disks[node].data_id))
+            self.store.write(Transaction([], node_key(node), NodeRecord(str(self.disks[node].data_id))))
             self.start(node)
-        self.faults = plan(chance, self.nodes, len(self.partitions), self.replication_factor, FAULTS_END_MS)
+        self.faults = self._plan_faults(chance)
         self.producers: list[Producer | PlainProducer] = []
         self.consumers: list[Consumer] = []
         self.world.after(300, self._start_clients)
         for at_ms, fault in self.faults:
             self.world.after(at_ms, self.apply, fault)
+
+    def _prepare(self) -> None:
+        """What is there before the brokers start."""
+
+    def _plan_faults(self, chance: random.Random) -> list[tuple[float, Any]]:
+        return list(plan(chance, self.nodes, len(self.partitions), self.replication_factor, FAULTS_END_MS))
+
+    def topic_config(self) -> dict[str, str]:
+        return {
+            "flush": "commit" if self.settings.flush_before_ack else "os",
+            "min.insync.replicas": str(self.settings.min_in_sync),
+        }
+
+    def _make_topic(self) -> None:
+        config = self.topic_config()
+        self.store.write(Transaction([], CLUSTER_KEY, {"id": "sim"}))
+        topic = Topic(TOPIC, TOPIC_ID, len(self.partitions), self.replication_factor, config, 0)
+        self.store.write(Transaction([], topic_key(TOPIC), topic))
 
     def _start_clients(self) -> None:
         shared = (self.world, self.network, self._running, self.checker)
@@ -104,7 +126,12 @@ class Simulation:
                 Producer(*shared, partition, 10 * partition + 2),
                 PlainProducer(*shared, partition, 10 * partition + 3),
             ]
-            self.consumers += [Consumer(*shared, partition, 2 * partition + number) for number in range(2)]
+            for number in range(2):
+                self.start_consumer(partition, 2 * partition + number)
+
+    def start_consumer(self, partition: int, number: int) -> None:
+        shared = (self.world, self.network, self._running, self.checker)
+        self.consumers.append(Consumer(*shared, partition, number))
 
     def _running(self) -> list[Broker]:
         return [broker for broker in self.brokers.values() if broker.alive]
@@ -127,7 +154,12 @@ class Simulation:
         )
         broker.clock_rate = self.rates[node]
         self.brokers[node] = broker
+        self._loops.append(broker.loop)
+        self._started(broker)
         self.world.note("broker", node, "starts")
+
+    def _started(self, broker: Broker) -> None:
+        """It begins to run after this."""
 
     def kill(self, node: NodeId) -> bool:
         broker = self.brokers[node]
@@ -141,7 +173,7 @@ class Simulation:
             return
         self._check_in_sync()
         gone = [node for node in before.replicas if node not in after.replicas]
-        swing = self.swings.pop(int(key.removeprefix("partition ")), None) if gone else None
+        swing = self.swings.pop(parse_partition_key(key)[1], None) if gone else None
         if swing is not None:
             deaf = Cut(((STORE, gone[0]),), swing.deaf_ms)
             self.apply(deaf)
@@ -224,7 +256,7 @@ class Simulation:
                 if node not in self.lost:
                     log = self.disks[node].logs.get(partition)
                     written = 0 if log is None else log.log_end_offset
-                    synced = 0 if log is None else log.synced
+                    synced = 0 if log is None else log.flushed_offset
                     end = synced if self.settings.flush_before_ack else written
                     self.checker.in_sync(node, partition, log, end)
 
@@ -299,13 +331,13 @@ class Simulation:
     def _trim(self, partition: int, share: float) -> None:
         """The leader's log loses a part of what is committed and answered; followers hear of it by their fetches."""
         broker = self.brokers.get(self.state(partition).leader)
-        role = None if broker is None or not broker.alive else broker.roles.get(partition)
-        if not isinstance(role, Leading):
+        role = None if broker is None or not broker.alive else broker.leading(partition)
+        if broker is None or role is None:
             return
         start, told = role.log.log_start_offset, self.checker.told[partition]
         while start in told and start < role.leadership.high_watermark - 10 and self.world.random.random() < share:
             start = Offset(start + 1)
-        role.log.trim_to(start)
+        broker.do(role.start_at, start)
 
     def state(self, partition: int) -> PartitionState:
         state = self.store.values[keys.partition_key(partition)]
@@ -324,12 +356,13 @@ class Simulation:
             self._heal()
             self._wait_for_rest()
             for partition in self._kept():
-                self.checker.ends(
-                    partition, [self.disks[node].log(partition) for node in self.state(partition).replicas]
-                )
+                self._check_end(partition)
         except Violation as found:
             violation = str(found)
             self.world.note("violation", violation)
+        finally:
+            for loop in self._loops:
+                loop.close()
         checker = self.checker
         return Report(
             self.seed,
@@ -339,7 +372,14 @@ class Simulation:
             checker.elections,
             len(self.partitions) - len(self._kept()),
             self.world.trace,
+            self._did(),
         )
+
+    def _did(self) -> Mapping[str, int]:
+        return {}
+
+    def _check_end(self, partition: int) -> None:
+        self.checker.ends(partition, [self.disks[node].log(partition) for node in self.state(partition).replicas])
 
     def _heal(self) -> None:
         self.world.note("everything heals")
@@ -372,11 +412,12 @@ class Simulation:
             state = self.state(partition)
             if state.leader < 0 or set(state.isr) != set(state.replicas) or state.adding or state.removing:
                 return f"{partition} does not come back: {state}"
-            leader = self.brokers[state.leader].roles.get(partition)
-            if not isinstance(leader, Leading) or leader.leader_epoch != state.leader_epoch:
+            leader = self.brokers[state.leader].leading(partition)
+            if leader is None or leader.leader_epoch != state.leader_epoch:
                 return f"broker {state.leader} does not lead {partition}"
             for node in state.replicas:
-                log, known = self.disks[node].log(partition), self.brokers[node].high_watermarks.get(partition, 0)
+                log, role = self.disks[node].log(partition), self.brokers[node].role(partition)
+                known = 0 if role is None else role.high_watermark
                 if log.log_end_offset != leader.log.log_end_offset or known != log.log_end_offset:
                     return f"broker {node} has {partition} up to {log.log_end_offset}, committed up to {known}"
             for producer in self.producers:
@@ -389,4 +430,15 @@ class Simulation:
 
 
 def run(seed: int, rules: Rules = RULES, *, tracing: bool = False) -> Report:
-    return Simulation(seed, rules, tracing=tracing).run()
+    return run_one(Simulation, seed, rules, tracing=tracing)
+
+
+def run_one(kind: type[Simulation], seed: int, rules: Rules, *, tracing: bool) -> Report:
+    with rules.decide_for_production_code():
+        simulation = kind(seed, rules, tracing=tracing)
+        with simulation.world.hears_production_code():
+            try:
+                return simulation.run()
+            except Exception as error:
+                error.add_note(f"in seed {seed} of {kind.__name__}")
+                raise

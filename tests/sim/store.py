@@ -1,34 +1,31 @@
 """Cluster metadata as etcd keeps it: values with revisions, compare-and-swap, leases, and watches that may lag.
 
-Values are the real ones (`PartitionState`, `BrokerInfo`), with the revision filled in as decoding does. During an
-outage requests are lost, watches stand still and no lease runs out; afterwards every lease has its full time again.
+Keys and values are the real ones, with the revision filled in as decoding does; `metadata` shows production code the
+bytes. During an outage requests are lost, watches stand still and no lease runs out; afterwards every lease has its
+full time again.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from hot_tier.cluster import model
 from hot_tier.cluster.model import BrokerInfo, PartitionState
-from hot_tier.cluster.store import ABSENT, Revision
+from hot_tier.cluster.store import ABSENT, Event, KeyValue, Range, Revision
+from hot_tier.ids import TopicId
 from tests.sim.network import Network, Reply
 from tests.sim.world import Process, World
 
 STORE: Final = "store"
-CONTROLLER: Final = "controller"
+CONTROLLER: Final = model.CONTROLLER_KEY
+TOPIC: Final = "topic"
+TOPIC_ID: Final = TopicId(int=7)
 REFUSED: Final = "refused"
 GONE: Final = "gone"
 
 
 def partition_key(partition: int) -> str:
-    return f"partition {partition}"
-
-
-def broker_key(node: int) -> str:
-    return f"broker {node}"
-
-
-def node_key(node: int) -> str:
-    return f"node {node}"
+    return model.partition_key(TOPIC_ID, partition)
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,8 @@ class Transaction:
     key: str
     value: Any
     lease: int | None = None
-    also: tuple[str, Any] | None = None
-    """A second key and value, without a lease."""
+    also: Sequence[tuple[str, Any]] = ()
+    """More keys and values, without a lease."""
 
 
 @dataclass
@@ -51,7 +48,7 @@ class _Lease:
 @dataclass
 class _Watch:
     process: Process
-    deliver: Callable[[list[tuple[str, Any]]], None]
+    deliver: Callable[[list[list[Event]]], None]
     seen: int
     planned: bool = False
 
@@ -66,8 +63,9 @@ class Store(Process):
         self.watchers: list[Callable[[str, Any, Any], None]] = []
         """Called with key, old and new value at every change, at once: for the checker."""
         self._network = network
-        self._events: list[tuple[str, Any]] = []
-        """Event n has revision n + 1."""
+        self._data: dict[str, bytes] = {}
+        self._history: list[list[Event]] = []
+        """What each transaction changed; the first one has revision 1."""
         self._leases: dict[int, _Lease] = {}
         self._watches: list[_Watch] = []
         network.add(self)
@@ -76,7 +74,12 @@ class Store(Process):
 
     def range(self, _: None, reply: Reply) -> None:
         if not self.down:
-            reply((dict(self.values), self.revision))
+            reply(dict(self.values))
+
+    def listing(self, prefix: str, reply: Reply) -> None:
+        if not self.down:
+            items = [KeyValue(key, self._data[key], self.revisions[key]) for key in sorted(self._data)]
+            reply(Range(tuple(item for item in items if item.key.startswith(prefix)), self.revision))
 
     def transact(self, request: Transaction, reply: Reply) -> None:
         """The revision, or REFUSED, or GONE for a lease that is not there."""
@@ -90,9 +93,7 @@ class Store(Process):
             if request.lease not in self._leases:
                 return GONE
             self._leases[request.lease].keys.add(request.key)
-        if request.also is not None:
-            self._put(*request.also)
-        self._put(request.key, request.value)
+        self._put([*request.also, (request.key, request.value)])
         return self.revision
 
     def grant(self, ttl_ms: float, reply: Reply) -> None:
@@ -114,7 +115,7 @@ class Store(Process):
             self._end(lease)
             reply(True)
 
-    def watch(self, process: Process, seen: Revision, deliver: Callable[[list[tuple[str, Any]]], None]) -> None:
+    def watch(self, process: Process, seen: Revision, deliver: Callable[[list[list[Event]]], None]) -> None:
         self._watches = [watch for watch in self._watches if watch.process.alive]
         watch = _Watch(process, deliver, seen)
         self._watches.append(watch)
@@ -127,25 +128,32 @@ class Store(Process):
         for lease in self._leases.values():
             lease.expires_ms = self.world.now_ms + lease.ttl_ms
 
-    def _put(self, key: str, value: Any) -> None:
-        before = self.values.get(key)
+    def _put(self, changes: Sequence[tuple[str, Any]]) -> None:
+        """In one transaction."""
         self.revision = Revision(self.revision + 1)
+        before = {key: self.values.get(key) for key, _ in changes}
+        for key, value in changes:
+            self._put_one(key, value)
+        self._history.append([Event(key, self._data.get(key), self.revision) for key, _ in changes])
+        for key, _ in changes:
+            self.world.note("store", key, "=", self.values.get(key))
+            for watcher in self.watchers:
+                watcher(key, before[key], self.values.get(key))
+        for watch in self._watches:
+            self._plan(watch)
+
+    def _put_one(self, key: str, value: Any) -> None:
         match value:
             case PartitionState():
                 value = replace(value, version=self.revision)
             case BrokerInfo():
                 value = replace(value, epoch=self.revision)
         if value is None:
-            del self.values[key], self.revisions[key]
+            del self.values[key], self.revisions[key], self._data[key]
         else:
             self.values[key] = value
             self.revisions[key] = self.revision
-        self._events.append((key, value))
-        self.world.note("store", key, "=", value)
-        for watcher in self.watchers:
-            watcher(key, before, value)
-        for watch in self._watches:
-            self._plan(watch)
+            self._data[key] = model.encode(value)
 
     def _expire(self, lease: int) -> None:
         held = self._leases.get(lease)
@@ -159,9 +167,9 @@ class Store(Process):
 
     def _end(self, lease: int) -> None:
         held = self._leases.pop(lease, None)
-        for key in sorted(held.keys) if held is not None else ():
-            if key in self.values:
-                self._put(key, None)
+        gone = [(key, None) for key in sorted(held.keys) if key in self.values] if held is not None else []
+        if gone:
+            self._put(gone)
 
     def _plan(self, watch: _Watch, delay_ms: float | None = None) -> None:
         if not watch.planned and watch.process.alive:
@@ -177,6 +185,7 @@ class Store(Process):
         if self.down or (STORE, watch.process.name) in self._network.cut:
             self._plan(watch, 50)
             return
-        events = self._events[watch.seen :]
-        watch.seen = len(self._events)
-        watch.process.do(watch.deliver, events)
+        changes = self._history[watch.seen :]
+        watch.seen = len(self._history)
+        if changes:
+            watch.process.do(watch.deliver, changes)

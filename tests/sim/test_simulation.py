@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.sim.simulation import Report, run
+from tests.sim.report import Report
+from tests.sim.simulation import run
 
 SEEDS_AT_ONCE = 25
 

@@ -6,8 +6,12 @@ they were planned: a run is the same every time.
 
 import heapq
 import random
-from collections.abc import Callable, Generator
+import sys
+from collections.abc import Callable, Generator, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any
+
+import structlog
 
 Resume = Callable[[Any], None]
 Step = Callable[[Resume], None]
@@ -24,6 +28,8 @@ class World:
         self.tracing = False
         self.listener: Callable[[str, object], None] = lambda event, name: None
         """Told what a process does at this moment: for faults that wait for it."""
+        self.failed: BaseException | None = None
+        """What was found wrong inside production code, which may catch what it raises: the run ends with it."""
         self._planned: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
 
     def after(self, delay_ms: float, action: Callable[..., None], *arguments: Any) -> None:
@@ -35,7 +41,26 @@ class World:
         while planned and planned[0][0] <= until_ms:
             self.now_ms, _, action, arguments = heapq.heappop(planned)
             action(*arguments)
+            if self.failed is not None:
+                raise self.failed
         self.now_ms = until_ms
+
+    @contextmanager
+    def hears_production_code(self) -> Iterator[None]:
+        """What it logs goes to the trace. An exception that it caught without expecting it is a mistake."""
+
+        def hear(_: Any, method: str, event: MutableMapping[str, Any]) -> str:
+            if method == "exception":
+                self.failed = self.failed or sys.exc_info()[1]
+            self.note(method, event)
+            raise structlog.DropEvent
+
+        before = structlog.get_config()
+        structlog.configure(processors=[hear])
+        try:
+            yield
+        finally:
+            structlog.configure(**before)
 
     def note(self, *words: object) -> None:
         if self.tracing:
@@ -50,11 +75,22 @@ class Process:
         self.name = name
         self.alive = True
         self.paused = False
-        self.clock_rate = 1.0
+        self._rate = 1.0
+        self._rate_since_ms = self._clock_since_ms = 0.0
         self._held: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
     def clock_ms(self) -> int:
-        return int(self.world.now_ms * self.clock_rate)
+        """It runs fast or slow, and never goes back."""
+        return int(self._clock_since_ms + (self.world.now_ms - self._rate_since_ms) * self._rate)
+
+    @property
+    def clock_rate(self) -> float:
+        return self._rate
+
+    @clock_rate.setter
+    def clock_rate(self, rate: float) -> None:
+        self._clock_since_ms, self._rate_since_ms = self.clock_ms(), self.world.now_ms
+        self._rate = rate
 
     def do(self, action: Callable[..., None], *arguments: Any) -> None:
         """Now, or when it goes on, or never."""

@@ -1,4 +1,5 @@
-"""A process that has imported the broker and forks: each fork is a `tierlog` command that need not import it again.
+"""A process that has imported the broker and forks: each fork is a `tierlog` command, or a worker of a broker, that
+need not import it again.
 
 `tests.support.forks` starts it and asks; `python -m tests.support.fork_server FD` where FD is a socket of packets. A
 request is a `Request` and three file descriptors, the answer a process id. The new process is forked twice, so that the
@@ -10,13 +11,14 @@ import gc
 import importlib
 import os
 import pickle
-import runpy
 import signal
 import socket
 import sys
 import traceback
 from dataclasses import dataclass
 from typing import NoReturn
+
+from offloader import failpoints
 
 MODULES = ("tierlog.cli.app", "tierlog.kernel_cache", "tierlog.broker", "tierlog.client")
 LONGEST = 1 << 20
@@ -26,6 +28,8 @@ HARMLESS_THREADS = {"jemalloc_bg_thd"}
 
 @dataclass(frozen=True)
 class Request:
+    module: str
+    """Its `main` is called."""
     arguments: list[str]
     environment: dict[str, str]
     directory: str
@@ -36,7 +40,8 @@ class Request:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Not ignored: one that a child gets in its first moments must reach it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     from gateway.kafka.apis import load_handlers
 
     for module in MODULES:
@@ -86,7 +91,7 @@ def fork_twice(request: Request, descriptors: list[int], asked: socket.socket) -
 
 
 def become(request: Request, descriptors: list[int]) -> NoReturn:
-    """What the kernel and the interpreter do at the start of `python -m tierlog`."""
+    """What the kernel and the interpreter do at the start of `python -m …`."""
     code = 1
     try:
         for number, descriptor in enumerate(descriptors):
@@ -97,13 +102,16 @@ def become(request: Request, descriptors: list[int]) -> NoReturn:
         if request.group >= 0:
             os.setpgid(0, request.group)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         os.umask(request.umask)
         os.chdir(request.directory)
         os.environ.clear()
         os.environ.update(request.environment)
+        # They are chosen by the environment, and are of one process.
+        importlib.reload(failpoints)
         sys.path[0] = request.directory
         sys.argv = ["tierlog", *request.arguments]
-        runpy.run_module("tierlog", run_name="__main__", alter_sys=True)
+        importlib.import_module(request.module).main()
         code = 0
     except BaseException:
         traceback.print_exc()

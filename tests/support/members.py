@@ -10,10 +10,13 @@ from typing import Any
 import aiohttp
 
 from cold_tier.objects.open import StoreSettings
+from gateway.audit.settings import AuditSettings
+from gateway.authorizer import AuthorizationSettings
 from gateway.coordinators.settings import GroupSettings
 from gateway.http.api import Api
 from gateway.http.settings import HttpSettings
 from gateway.kafka_settings import KafkaSettings
+from gateway.tls import TlsSettings
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.ids import PartitionId, TopicPartition
 from hot_tier.log.config import TopicConfig
@@ -72,6 +75,9 @@ class Members:
                 store=StoreSettings(bucket=f"file://{self.directory}/bucket"),
                 archive=OffloadSettings(check_ms=50, **self.settings.get("archive", {})),
                 listener=self.settings.get("listener", {}),
+                tls=self.settings.get("tls", TlsSettings()),
+                audit=self.settings.get("audit", AuditSettings()),
+                authorization=self.settings.get("authorization", AuthorizationSettings()),
             )
         )
         await broker.start()

@@ -113,7 +113,10 @@ def weed(folder: Path) -> Iterator[S3Server]:
         server.start()
         yield server
     finally:
-        server.stop()
+        # Nobody reads its files again, and it takes seconds to stop.
+        if server.process is not None:
+            server.process.kill()
+            server.process.wait()
 
 
 def _wait_until_it_answers(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -67,11 +67,16 @@ def test_signals_end_it(popen: Any, number: signal.Signals, tmp_path: Path) -> N
 def test_what_is_read_while_importing_needs_a_real_start() -> None:
     here = dict(forks.ENVIRONMENT)
     assert forks.can_fork({**here, "TIERLOG_KAFKA__PORT": "0", "AWS_REGION": "x"})
-    assert not forks.can_fork({**here, "TIERLOG_FAILPOINTS": "archive.converted=kill"})
     assert not forks.can_fork({**here, "NUMBA_CACHE_DIR": "/x"})
     assert not forks.can_fork({name: value for name, value in here.items() if name != "PATH"})
-    assert forks.after_the_name(SERVE) == SERVE[3:]
-    assert forks.after_the_name([sys.executable, "-m", "offloader.worker"]) is None
+    assert forks.module_and_arguments(SERVE) == ("tierlog.__main__", SERVE[3:])
+    assert forks.module_and_arguments([sys.executable, "-m", "offloader.worker"]) == ("offloader.worker", [])
+    assert forks.module_and_arguments([sys.executable, "-m", "moto.server"]) is None
+
+
+def test_imports_and_earlier_tests_have_left_the_environment_as_it_was() -> None:
+    """Else every start of every later test would be a real one."""
+    assert forks.can_fork(dict(os.environ))
 
 
 FIRST_USE = """

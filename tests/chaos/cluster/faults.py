@@ -6,7 +6,7 @@ partition 0 is a better target than node 2.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -31,11 +31,15 @@ class Who(Enum):
     CONTROLLER = "controller"
     PAIR = "leader and follower"
     ALL = "all"
+    COORDINATOR = "coordinator of transactions"
 
 
 PROCESSES = (Kind.KILL, Kind.STOP, Kind.PAUSE)
 CUTS = (Kind.CUT_PEERS, Kind.CUT_KEEPER, Kind.ISOLATE, Kind.DEAF)
 KEEPER = (Kind.KEEPER_DOWN, Kind.KEEPER_PAUSE)
+ANYBODY = {Who.LEADER: 6, Who.FOLLOWER: 3, Who.CONTROLLER: 2, Who.PAIR: 2, Who.ALL: 1}
+"""How often each is hit."""
+WITH_COORDINATOR = ANYBODY | {Who.COORDINATOR: 5}
 LONGEST_S = {
     Kind.KILL: 2.0,
     Kind.STOP: 1.0,
@@ -66,18 +70,19 @@ Round = tuple[Fault, ...]
 Schedule = tuple[Round, ...]
 
 
-def schedule(seed: int, kinds: Sequence[Kind], rounds: int) -> Schedule:
+def schedule(seed: int, kinds: Sequence[Kind], rounds: int, whom: Mapping[Who, int] = ANYBODY) -> Schedule:
     source = random.Random(seed)
-    return tuple(_round(source, kinds) for _ in range(rounds))
+    return tuple(_round(source, kinds, whom) for _ in range(rounds))
 
 
-def _round(source: random.Random, kinds: Sequence[Kind]) -> Round:
+def _round(source: random.Random, kinds: Sequence[Kind], whom: Mapping[Who, int]) -> Round:
     count = source.choices((1, 2, 3), (6, 3, 1))[0]
-    return tuple(_fault(source, source.choice(kinds)) for _ in range(count))
+    return tuple(_fault(source, source.choice(kinds), whom) for _ in range(count))
 
 
-def _fault(source: random.Random, kind: Kind) -> Fault:
-    who = Who.ALL if kind in KEEPER or kind is Kind.POWER else source.choices(tuple(Who), (6, 3, 2, 2, 1))[0]
+def _fault(source: random.Random, kind: Kind, whom: Mapping[Who, int]) -> Fault:
+    everybody = kind in KEEPER or kind is Kind.POWER
+    who = Who.ALL if everybody else source.choices(tuple(whom), tuple(whom.values()))[0]
     # Short faults, which end amid their consequences, find as much as long ones.
     seconds = source.uniform(0.05, 1.0) if source.random() < 0.4 else source.uniform(0.5, LONGEST_S[kind])
     return Fault(kind, who, round(source.uniform(0.0, 1.5), 3), round(min(seconds, LONGEST_S[kind]), 3))

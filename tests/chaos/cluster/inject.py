@@ -7,7 +7,7 @@ as it takes while the next fault is due; the round is over when every broker ser
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,13 +16,16 @@ from benchmarks.clusters import Cluster
 from benchmarks.network import Namespaces
 from benchmarks.process import BrokerFailed, BrokerProcess, wait_for
 from tests.chaos.faulty_mount import FaultyMount
+from tests.chaos.scenario import NOBODY
 
+from .closed import Ended
 from .faults import Fault, Kind, Round, Who
 from .wire import View, Wire
 
 ASK_S = 1.0
 RETURN_S = 60.0
 FILLER = "filler"
+TRANSACTIONS = "__transaction_state"
 
 Step = Callable[[], None]
 
@@ -35,8 +38,11 @@ class Injector:
         *,
         network: Namespaces | None = None,
         disks: dict[int, FaultyMount] | None = None,
+        login: Mapping[str, str] = NOBODY,
     ) -> None:
         self._cluster, self._topic, self._network, self._disks = cluster, topic, network, disks or {}
+        self._login = login
+        self.ended: list[Ended] = []
         self._locks = {node: threading.Lock() for node in cluster.brokers}
         self._keepers_lock = threading.Lock()
 
@@ -56,18 +62,18 @@ class Injector:
 
     # Who
 
-    def view(self) -> View | None:
+    def view(self, topic: str = "") -> View | None:
         """What the first broker that answers says."""
         for broker in self._cluster.brokers.values():
             try:
-                with Wire(broker.host, broker.port, ASK_S) as wire:
-                    return wire.metadata(self._topic)
+                with Wire(broker.host, broker.port, ASK_S, self._login) as wire:
+                    return wire.metadata(topic or self._topic)
             except OSError:
                 continue
         return None
 
     def nodes(self, who: Who) -> list[int]:
-        every, view = list(self._cluster.brokers), self.view()
+        every, view = list(self._cluster.brokers), self.view(TRANSACTIONS if who is Who.COORDINATOR else "")
         if who is Who.ALL or view is None or 0 not in view.partitions:
             return every if who is Who.ALL else every[:1]
         leader = view.partitions[0].leader if view.partitions[0].leader in every else every[0]
@@ -77,6 +83,7 @@ class Injector:
             Who.LEADER: [leader],
             Who.FOLLOWER: [follower],
             Who.CONTROLLER: [controller],
+            Who.COORDINATOR: [leader],
             Who.PAIR: [leader, follower],
         }[who]
 
@@ -104,6 +111,7 @@ class Injector:
         broker = self._cluster.brokers[node]
         if kind in (Kind.KILL, Kind.STOP):
             broker.kill() if kind is Kind.KILL else broker.stop()
+            self.ended.append(Ended(node, kind, time.monotonic_ns()))
             return lambda: start(broker)
         if kind is Kind.PAUSE:
             broker.pause()
@@ -158,7 +166,7 @@ class Injector:
         every = set(self._cluster.brokers)
         for broker in self._cluster.brokers.values():
             try:
-                with Wire(broker.host, broker.port, ASK_S) as wire:
+                with Wire(broker.host, broker.port, ASK_S, self._login) as wire:
                     partitions = wire.metadata(self._topic).partitions.values()
             except OSError:
                 return False

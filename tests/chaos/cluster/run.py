@@ -9,8 +9,9 @@ from benchmarks.clusters import Cluster, KafkaCluster, TierlogCluster
 from benchmarks.network import Namespaces, namespaces
 from tests.chaos.conftest import TARGET
 from tests.chaos.faulty_mount import FaultyMount
-from tests.chaos.scenario import Scenario, chosen_seed
+from tests.chaos.scenario import NOBODY, Scenario, chosen_seed
 
+from .closed import USER, Act, Administrator, Closed
 from .epochs import WITH_ALL_ACKS, WITH_ONE_ACK
 from .faults import CUTS, Kind, Schedule, schedule, shown
 from .inject import Injector, small_disk
@@ -34,8 +35,10 @@ class ClusterRun:
         seed: int,
         network: Namespaces | None = None,
         disks: dict[int, FaultyMount] | None = None,
+        closed: Closed | None = None,
     ) -> None:
         self.cluster, self.seed = cluster, seed
+        self._closed, self._login = closed, NOBODY if closed is None else closed.login(USER)
         self._directory, self._network, self._disks = directory, network, disks
 
     def through(self, plan: Schedule, **load) -> list[Scenario]:
@@ -46,12 +49,17 @@ class ClusterRun:
                 injector.carry_out(round_)
         return runs
 
+    def injector(self, topic: str) -> Injector:
+        """`topic` says who its leader and followers are."""
+        return Injector(self.cluster, topic, network=self._network, disks=self._disks, login=self._login)
+
     @contextmanager
     def under_load(
         self, *, rate: int = 100, config: dict[str, str] | None = None
     ) -> Iterator[tuple[list[Scenario], Injector]]:
         """Producers and consumers, with all acks and with one. When the block ends, all is waited for and judged."""
         source = random.Random(self.seed)
+        acts: list[Act] = []
         with ExitStack() as running:
             runs = [
                 Scenario(
@@ -65,23 +73,30 @@ class ClusterRun:
                     rate=rate,
                     acks=acks,
                     checks=checks,
+                    login=self._login,
                 )
                 for acks, checks, producers in (("all", WITH_ALL_ACKS, 3), ("1", WITH_ONE_ACK, 1))
             ]
             for node, broker in self.cluster.brokers.items():
-                runs[0].watch(PinnedSender(node, broker, runs[0].topic, PARTITIONS, runs[0].history))
+                runs[0].watch(PinnedSender(node, broker, runs[0].topic, PARTITIONS, runs[0].history, self._login))
                 for run in runs:
-                    run.watch(EndReader(node, broker, run.topic, PARTITIONS, run.history))
+                    run.watch(EndReader(node, broker, run.topic, PARTITIONS, run.history, self._login))
+                if self._closed is not None:
+                    runs[0].watch(Administrator(node, broker, self._closed, acts, runs[0].history.complaints))
             for run in runs:
                 running.enter_context(run)
             runs[0].wait_for_acks()
-            yield runs, Injector(self.cluster, runs[0].topic, network=self._network, disks=self._disks)
+            topic = runs[0].topic
+            injector = self.injector(topic)
+            yield runs, injector
             for run in runs:
                 run.wait_for_acks()
                 run.wait_for_reads()
             for run in runs:
                 run.finish()
-                Injector(self.cluster, run.topic).wait_until_whole()
+                self.injector(run.topic).wait_until_whole()
+        if self._closed is not None:
+            self._closed.judge(self.cluster, acts, injector.ended)
         self.cluster.stop()
         for run in runs:
             for node, broker in self.cluster.brokers.items():
@@ -91,7 +106,13 @@ class ClusterRun:
 
 @contextmanager
 def started(
-    directory: Path, kinds: Sequence[Kind], *, seed: int | None = None, settings: Sequence[str] = (), keepers: int = 1
+    directory: Path,
+    kinds: Sequence[Kind],
+    *,
+    seed: int | None = None,
+    settings: Sequence[str] = (),
+    keepers: int = 1,
+    secured: bool = False,
 ) -> Iterator[ClusterRun]:
     """What the faults need is set up: namespaces for cuts, small disks to fill, disks that forget."""
     seed = seed or chosen_seed()
@@ -117,7 +138,13 @@ def started(
                 directory / "cluster", settings=(*QUICK, *settings), keepers=keepers, data_dirs=data_dirs, **where
             )
         parts.callback(cluster.kill)
-        yield ClusterRun(cluster.start(), directory, seed, network, disks)
+        closed = Closed(directory / "closed") if secured else None
+        if closed is not None:
+            closed.close(cluster)
+        cluster.start()
+        if closed is not None:
+            closed.admit(cluster)
+        yield ClusterRun(cluster, directory, seed, network, disks, closed)
 
 
 def run_schedule(

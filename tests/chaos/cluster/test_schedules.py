@@ -50,6 +50,15 @@ def test_everything(tmp_path, number):
 
 
 @only_tierlog
+@needs_namespaces
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_closed(tmp_path):
+    """By TLS, SCRAM and permissions the same holds, and the audit lacks nothing."""
+    run_schedule(tmp_path, (*PROCESSES, Kind.KILL, Kind.PAUSE, *CUTS), rounds=5, secured=True)
+
+
+@only_tierlog
 @needs_fuse
 @pytest.mark.slow
 @pytest.mark.timeout(900)

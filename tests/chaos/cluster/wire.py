@@ -4,14 +4,18 @@ Only what no client library lets one ask. Versions without flexible encoding, so
 """
 
 import socket
+import ssl
 import struct
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-PRODUCE, LIST_OFFSETS, METADATA = 0, 2, 3
+from tests.chaos.scenario import NOBODY
+
+PRODUCE, LIST_OFFSETS, METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 0, 2, 3, 17, 36
 LATEST = -1
 
 
@@ -48,10 +52,17 @@ class View:
 class Wire:
     """One connection. `OSError` when it breaks or an answer takes longer than `timeout_s`."""
 
-    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, timeout_s: float, login: Mapping[str, str] = NOBODY) -> None:
+        """`login` has librdkafka's names. Raises Refused if the broker does not take it."""
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         self._socket.settimeout(timeout_s)
         self._correlation = 0
+        if login:
+            try:
+                self._log_in(host, login)
+            except BaseException:
+                self.close()
+                raise
 
     def close(self) -> None:
         self._socket.close()
@@ -107,6 +118,16 @@ class Wire:
             partitions[number] = PartitionView(leader, epoch, answer.numbers(), answer.numbers())
             answer.numbers()
         return View(frozenset(brokers), controller, partitions)
+
+    def _log_in(self, host: str, login: Mapping[str, str]) -> None:
+        trusting = ssl.create_default_context(cafile=login["ssl.ca.location"])
+        self._socket = trusting.wrap_socket(self._socket, server_hostname=host)
+        token = f"\0{login['sasl.username']}\0{login['sasl.password']}".encode()
+        asked = ((SASL_HANDSHAKE, 1, _string("PLAIN")), (SASL_AUTHENTICATE, 0, struct.pack(">i", len(token)) + token))
+        for request in asked:
+            (code,) = self._call(*request).take(">h")
+            if code:
+                raise Refused(code)
 
     def _call(self, api: int, version: int, body: bytes) -> "_Answer":
         self._correlation += 1

@@ -6,6 +6,7 @@ long: what a broker was asked before it stood still, it answers when it goes on.
 
 import random
 import time
+from collections.abc import Mapping
 from uuid import uuid4
 
 from benchmarks.process import BrokerProcess
@@ -20,10 +21,19 @@ EVERY_S = 0.03
 
 
 class Witness(Worker):
-    def __init__(self, name: str, node: int, broker: BrokerProcess, topic: str, partitions: int, history: History):
+    def __init__(
+        self,
+        name: str,
+        node: int,
+        broker: BrokerProcess,
+        topic: str,
+        partitions: int,
+        history: History,
+        login: Mapping[str, str],
+    ):
         super().__init__(f"{name}-{node}")
         self._node, self._broker, self._topic = node, broker, topic
-        self._partitions, self._history = partitions, history
+        self._partitions, self._history, self._login = partitions, history, login
 
     def run(self) -> None:
         wire, turn = None, 0
@@ -40,15 +50,21 @@ class Witness(Worker):
             wire.close()
 
     def _connect(self) -> Wire:
-        return Wire(self._broker.host, self._broker.port, ANSWER_S)
+        try:
+            return Wire(self._broker.host, self._broker.port, ANSWER_S, self._login)
+        except Refused as refused:
+            self._history.complaints.append(f"{self.name} could not log in: {refused}")
+            raise ConnectionRefusedError from None
 
     def _ask(self, wire: Wire, partition: int) -> None:
         raise NotImplementedError
 
 
 class PinnedSender(Witness):
-    def __init__(self, node: int, broker: BrokerProcess, topic: str, partitions: int, history: History):
-        super().__init__("pinned", node, broker, topic, partitions, history)
+    def __init__(
+        self, node: int, broker: BrokerProcess, topic: str, partitions: int, history: History, login: Mapping[str, str]
+    ):
+        super().__init__("pinned", node, broker, topic, partitions, history, login)
         self._source = random.Random(node)
         self._connections = self._sequence = 0
 
@@ -71,8 +87,10 @@ class PinnedSender(Witness):
 
 
 class EndReader(Witness):
-    def __init__(self, node: int, broker: BrokerProcess, topic: str, partitions: int, history: History):
-        super().__init__("ends", node, broker, topic, partitions, history)
+    def __init__(
+        self, node: int, broker: BrokerProcess, topic: str, partitions: int, history: History, login: Mapping[str, str]
+    ):
+        super().__init__("ends", node, broker, topic, partitions, history, login)
 
     def _ask(self, wire: Wire, partition: int) -> None:
         try:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -11,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import BrokerResponseError, for_code
+from aiokafka.errors import BrokerResponseError, ProducerFenced, for_code
 from aiokafka.protocol.group import MemberAssignment
 from aiokafka.structs import OffsetAndMetadata
 
@@ -19,7 +20,9 @@ from .face import (
     DEFAULT_MEMBER,
     DEFAULT_PRODUCER,
     TIMEOUT_S,
+    Fenced,
     Group,
+    Isolation,
     MemberOptions,
     Message,
     Partition,
@@ -111,6 +114,63 @@ class AioMember:
             self._thread.run(self._consumer.stop())
 
 
+class AioTransactional:
+    def __init__(self, thread: LoopThread, bootstrap: str, transactional_id: str, timeout_ms: int) -> None:
+        self._thread = thread
+        self._sent: list[asyncio.Future[Any]] = []
+        self._closed = False
+
+        async def start() -> AIOKafkaProducer:
+            producer = AIOKafkaProducer(
+                bootstrap_servers=bootstrap, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+            )
+            await producer.start()
+            return producer
+
+        self._producer = self._ask(start())
+
+    def _ask(self, job: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._thread.run(job)
+        except ProducerFenced as error:
+            raise Fenced(str(error)) from error
+
+    def begin(self) -> None:
+        self._ask(self._producer.begin_transaction())
+
+    def send(self, partition: Partition, values: Sequence[bytes]) -> None:
+        async def send() -> None:
+            for value in values:
+                self._sent.append(await self._producer.send(*partition[:1], value, partition=partition.partition))
+
+        self._ask(send())
+
+    def flush(self) -> None:
+        async def flush() -> None:
+            await asyncio.gather(*self._sent)
+            self._sent.clear()
+
+        self._ask(flush())
+
+    def commit_offsets(self, group: str, partition: Partition, offset: int) -> None:
+        self._ask(self._producer.send_offsets_to_transaction({TopicPartition(*partition): offset}, group))
+
+    def commit(self) -> None:
+        self._sent.clear()
+        self._ask(self._producer.commit_transaction())
+
+    def abort(self) -> None:
+        self._sent.clear()
+        self._ask(self._producer.abort_transaction())
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            with suppress(ServerError, ProducerFenced):
+                self._thread.run(self._producer.stop())
+            self._thread.run(self._producer.client.close())
+
+
 class AioClient:
     name = "aiokafka"
 
@@ -118,6 +178,7 @@ class AioClient:
         self._bootstrap = bootstrap
         self._thread = LoopThread()
         self._members: list[AioMember] = []
+        self._senders: list[AioTransactional] = []
 
         async def connect() -> AIOKafkaAdminClient:
             admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
@@ -171,13 +232,23 @@ class AioClient:
         await consumer.start()
         return consumer
 
+    def transactional(self, transactional_id: str, *, timeout_ms: int = 60_000) -> AioTransactional:
+        self._senders.append(AioTransactional(self._thread, self._bootstrap, transactional_id, timeout_ms))
+        return self._senders[-1]
+
     def read(
-        self, partition: Partition, start: Start, count: int, *, max_partition_bytes: int = 1 << 20
+        self,
+        partition: Partition,
+        start: Start,
+        count: int,
+        *,
+        max_partition_bytes: int = 1 << 20,
+        isolation: Isolation = "read_uncommitted",
     ) -> list[Record]:
         async def fetch() -> list[Record]:
             tp = TopicPartition(*partition)
             records: list[Record] = []
-            consumer = await self._reader(max_partition_fetch_bytes=max_partition_bytes)
+            consumer = await self._reader(max_partition_fetch_bytes=max_partition_bytes, isolation_level=isolation)
             try:
                 consumer.assign([tp])
                 if start == "beginning":
@@ -283,7 +354,7 @@ class AioClient:
         return self._run(self._admin.delete_records({tp: RecordsToDelete(before)}))[tp]
 
     def close(self) -> None:
-        for member in self._members:
-            member.close()
+        for held in (*self._members, *self._senders):
+            held.close()
         self._run(self._admin.close())
         self._thread.close()

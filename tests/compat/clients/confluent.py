@@ -1,7 +1,7 @@
 """confluent-kafka, that is librdkafka."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import confluent_kafka as ck
 from confluent_kafka import admin as cka
@@ -10,7 +10,9 @@ from .face import (
     DEFAULT_MEMBER,
     DEFAULT_PRODUCER,
     TIMEOUT_S,
+    Fenced,
     Group,
+    Isolation,
     MemberOptions,
     Message,
     Partition,
@@ -81,6 +83,50 @@ class ConfluentMember:
             self._consumer.close()
 
 
+class ConfluentTransactional:
+    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int) -> None:
+        self._bootstrap = bootstrap
+        config = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 0}
+        self._producer = ck.Producer({**config, "transaction.timeout.ms": timeout_ms})
+        self._ask(self._producer.init_transactions, TIMEOUT_S)
+
+    def _ask(self, call: Callable[..., object], *arguments: object) -> None:
+        try:
+            call(*arguments)
+        except ck.KafkaException as error:
+            if error.args[0].fatal():
+                raise Fenced(error.args[0].str()) from None
+            raise server_error(error) from None
+
+    def begin(self) -> None:
+        self._ask(self._producer.begin_transaction)
+
+    def send(self, partition: Partition, values: Sequence[bytes]) -> None:
+        for value in values:
+            self._ask(self._producer.produce, partition.topic, value, None, partition.partition)
+
+    def flush(self) -> None:
+        self._ask(self._producer.flush, TIMEOUT_S)
+
+    def commit_offsets(self, group: str, partition: Partition, offset: int) -> None:
+        consumer = ck.Consumer({"bootstrap.servers": self._bootstrap, "group.id": group})
+        try:
+            member = consumer.consumer_group_metadata()
+        finally:
+            consumer.close()
+        wanted = [ck.TopicPartition(*partition, offset)]
+        self._ask(self._producer.send_offsets_to_transaction, wanted, member, TIMEOUT_S)
+
+    def commit(self) -> None:
+        self._ask(self._producer.commit_transaction, TIMEOUT_S)
+
+    def abort(self) -> None:
+        self._ask(self._producer.abort_transaction, TIMEOUT_S)
+
+    def close(self) -> None:
+        del self._producer
+
+
 class ConfluentClient:
     name = "confluent-kafka"
 
@@ -88,6 +134,7 @@ class ConfluentClient:
         self._bootstrap = bootstrap
         self._admin = cka.AdminClient({"bootstrap.servers": bootstrap})
         self._members: list[ConfluentMember] = []
+        self._senders: list[ConfluentTransactional] = []
 
     # Records
 
@@ -138,12 +185,22 @@ class ConfluentClient:
         config = {"bootstrap.servers": self._bootstrap, "group.id": "unused", "enable.auto.commit": False}
         return ck.Consumer({**config, "auto.offset.reset": "error", **more})
 
+    def transactional(self, transactional_id: str, *, timeout_ms: int = 60_000) -> ConfluentTransactional:
+        self._senders.append(ConfluentTransactional(self._bootstrap, transactional_id, timeout_ms))
+        return self._senders[-1]
+
     def read(
-        self, partition: Partition, start: Start, count: int, *, max_partition_bytes: int = 1 << 20
+        self,
+        partition: Partition,
+        start: Start,
+        count: int,
+        *,
+        max_partition_bytes: int = 1 << 20,
+        isolation: Isolation = "read_uncommitted",
     ) -> list[Record]:
         named = {"beginning": ck.OFFSET_BEGINNING, "end": ck.OFFSET_END}
         offset = start if isinstance(start, int) else named[start]
-        consumer = self._reader(**{"max.partition.fetch.bytes": max_partition_bytes})
+        consumer = self._reader(**{"max.partition.fetch.bytes": max_partition_bytes, "isolation.level": isolation})
         records: list[Record] = []
         try:
             consumer.assign([ck.TopicPartition(*partition, offset)])
@@ -243,5 +300,5 @@ class ConfluentClient:
         return self._done(self._admin.delete_records([tp]), tp).low_watermark
 
     def close(self) -> None:
-        for member in self._members:
-            member.close()
+        for held in (*self._members, *self._senders):
+            held.close()

@@ -11,12 +11,17 @@ from typing import Literal, NamedTuple, Protocol
 TIMEOUT_S = 20.0
 
 Start = int | Literal["beginning", "end"]
+Isolation = Literal["read_uncommitted", "read_committed"]
 
 
 class ServerError(Exception):
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"[{code}] {text}")
         self.code = code
+
+
+class Fenced(Exception):
+    """A producer that can do nothing any more: another has its transactional id, or its transaction took too long."""
 
 
 class Unsupported(Exception):
@@ -82,6 +87,18 @@ class Member(Protocol):
     def close(self) -> None: ...
 
 
+class Transactional(Protocol):
+    """A producer with a transactional id. Raises Fenced."""
+
+    def begin(self) -> None: ...
+    def send(self, partition: Partition, values: Sequence[bytes]) -> None: ...
+    def flush(self) -> None: ...
+    def commit_offsets(self, group: str, partition: Partition, offset: int) -> None: ...
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Client(Protocol):
     """`close` ends whatever the client still holds, members included."""
 
@@ -94,8 +111,18 @@ class Client(Protocol):
         ...
 
     def read(
-        self, partition: Partition, start: Start, count: int, *, max_partition_bytes: int = 1 << 20
+        self,
+        partition: Partition,
+        start: Start,
+        count: int,
+        *,
+        max_partition_bytes: int = 1 << 20,
+        isolation: Isolation = "read_uncommitted",
     ) -> list[Record]: ...
+    def transactional(self, transactional_id: str, *, timeout_ms: int = 60_000) -> "Transactional":
+        """Started: no older one of this id can commit any more."""
+        ...
+
     def offset_for_time(self, partition: Partition, timestamp: int) -> int | None: ...
     def bounds(self, partition: Partition) -> tuple[int, int]:
         """Earliest and latest offset."""

@@ -20,7 +20,9 @@ from .face import (
     DEFAULT_MEMBER,
     DEFAULT_PRODUCER,
     TIMEOUT_S,
+    Fenced,
     Group,
+    Isolation,
     MemberOptions,
     Message,
     Partition,
@@ -122,6 +124,57 @@ class KafkaPythonMember:
         self._thread.join(TIMEOUT_S)
 
 
+class KafkaPythonTransactional:
+    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int) -> None:
+        self._producer = KafkaProducer(
+            bootstrap_servers=bootstrap,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            request_timeout_ms=10_000,
+            delivery_timeout_ms=int(TIMEOUT_S * 1000),
+        )
+        self._closed = False
+        self._ask(self._producer.init_transactions)
+
+    def _ask(self, call: Callable[..., object], *arguments: object, **named: object) -> None:
+        try:
+            with server_errors():
+                call(*arguments, **named)
+        except ServerError as error:
+            if isinstance(error.__cause__, errors.ProducerFencedError | errors.InvalidProducerEpochError):
+                raise Fenced(str(error)) from None
+            raise
+        except errors.KafkaError as error:
+            if "in an error state" in str(error):  # of what it was told before
+                raise Fenced(str(error)) from None
+            raise
+
+    def begin(self) -> None:
+        self._ask(self._producer.begin_transaction)
+
+    def send(self, partition: Partition, values: Sequence[bytes]) -> None:
+        for value in values:
+            self._ask(self._producer.send, partition.topic, value, partition=partition.partition)
+
+    def flush(self) -> None:
+        self._ask(self._producer.flush, TIMEOUT_S)
+
+    def commit_offsets(self, group: str, partition: Partition, offset: int) -> None:
+        wanted = {TopicPartition(*partition): OffsetAndMetadata(offset, "", -1)}
+        self._ask(self._producer.send_offsets_to_transaction, wanted, group)
+
+    def commit(self) -> None:
+        self._ask(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        self._ask(self._producer.abort_transaction)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._producer.close(timeout=1)
+
+
 class KafkaPythonClient:
     name = "kafka-python"
 
@@ -129,6 +182,7 @@ class KafkaPythonClient:
         self._bootstrap = bootstrap
         self._admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=int(TIMEOUT_S * 1000))
         self._members: list[KafkaPythonMember] = []
+        self._senders: list[KafkaPythonTransactional] = []
 
     # Records
 
@@ -169,12 +223,22 @@ class KafkaPythonClient:
         with closing(consumer), server_errors():
             yield consumer
 
+    def transactional(self, transactional_id: str, *, timeout_ms: int = 60_000) -> KafkaPythonTransactional:
+        self._senders.append(KafkaPythonTransactional(self._bootstrap, transactional_id, timeout_ms))
+        return self._senders[-1]
+
     def read(
-        self, partition: Partition, start: Start, count: int, *, max_partition_bytes: int = 1 << 20
+        self,
+        partition: Partition,
+        start: Start,
+        count: int,
+        *,
+        max_partition_bytes: int = 1 << 20,
+        isolation: Isolation = "read_uncommitted",
     ) -> list[Record]:
         tp = TopicPartition(*partition)
         records: list[Record] = []
-        with self._reader(max_partition_fetch_bytes=max_partition_bytes) as consumer:
+        with self._reader(max_partition_fetch_bytes=max_partition_bytes, isolation_level=isolation) as consumer:
             consumer.assign([tp])
             if start == "beginning":
                 consumer.seek_to_beginning(tp)
@@ -271,6 +335,6 @@ class KafkaPythonClient:
             return self._admin.delete_records({tp: before})[tp]["low_watermark"]
 
     def close(self) -> None:
-        for member in self._members:
-            member.close()
+        for held in (*self._members, *self._senders):
+            held.close()
         self._admin.close()

@@ -32,23 +32,23 @@ ARGUED = [
     Argued("Old message formats", "PRODUCE wrong: magic 1", "error_code"),
     Argued("Bytes behind the last batch", "PRODUCE wrong: a byte too many"),
     Argued("Timestamps that only a broker gives", "PRODUCE wrong: (append time|a timestamp below 0)"),
-    Argued("Time of a repeated batch", "PRODUCE sequence: .* again", "log_append_time_ms"),
+    Argued("Time of a repeated batch", "PRODUCE (sequence: .* again|transaction: )", "log_append_time_ms"),
+    Argued("Transactions by their age", "LIST_TRANSACTIONS empty, for an hour", "transaction_states"),
+    Argued("A late commit", "END_TXN aborted, commit, epoch before(, again)? v5", "error_code"),
     Argued("Log start of a refused batch", "PRODUCE ", "log_start_offset"),
     Argued("Operations that are none", "INCREMENTAL_ALTER_CONFIGS an operation that is none", "error_code"),
-    Argued("Transactions", "DESCRIBE_TRANSACTIONS an unknown one"),
+    Argued("Transactions before the first", "DESCRIBE_TRANSACTIONS an unknown one"),
     Argued("Quotas that cannot be described", "DESCRIBE_CLIENT_QUOTAS (an unknown kind|match 9)", "entries"),
 ]
 
 NOT_SERVED = {
-    "Transactions": {24, 25, 26, 27, 28},
-    "Security": {17, 36, 38, 39, 40, 41, 51},
+    "Delegation tokens": {38, 39, 40, 41},
     "The new kinds of groups": {69, 76, 77, 78, 79, 80, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92},
     "Controllers of KRaft": {81},
 }
 """API keys that Kafka serves and we do not."""
 OLDER = {
-    "Transactions": {0: 11},
-    "Topic ids in requests": {1: 17, 8: 9, 9: 9},
+    "Topic ids in requests": {0: 12, 1: 17, 8: 9, 9: 9},
     "Cordoned log directories": {35: 4},
 }
 """API keys whose latest version here is older than Kafka's, with ours."""

@@ -25,7 +25,15 @@ NAMED = {
     "rack": "rack",
     "client_host": "host",
 }
-COUNTED = {"session_id", "producer_id", "leader_epoch", "committed_leader_epoch", "epoch"}
+COUNTED = {
+    "session_id",
+    "producer_id",
+    "leader_epoch",
+    "committed_leader_epoch",
+    "epoch",
+    "transaction_start_time_ms",
+    "last_timestamp",
+}
 """Only whether there is one is compared."""
 
 
@@ -33,7 +41,8 @@ def plain(value: Any, name: str = "") -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name), f.name) for f in fields(value) if f.name not in LEFT_OUT}
     if name == "aborted_transactions":
-        return value or []  # Null and none say the same.
+        # Null and none say the same. Kafka's order is that of its markers.
+        return [plain(one) for one in sorted(value or [], key=lambda one: one.first_offset)]
     if isinstance(value, list):
         items = [plain(item) for item in value]
         return sorted(items, key=repr) if items and isinstance(items[0], dict) else items

@@ -7,7 +7,7 @@ from benchmarks.peer.kafka import KafkaServer
 from benchmarks.service import TierlogServer
 
 from .plain import differences
-from .script import groups, records, settings, tools, topics
+from .script import courses, groups, records, settings, tools, topics, transactions
 from .session import Session
 
 
@@ -42,7 +42,7 @@ def compare(directory: Path) -> Outcome:
         }
         for session in sessions:
             session.shared = shared
-            for area in (topics, records, groups, settings, tools):
+            for area in (topics, records, groups, settings, tools, transactions, courses):
                 area.run(session)
             session.close()
     found = []

@@ -41,10 +41,13 @@ class Session:
     def ask(self, label: str, request: Any, version: int) -> Any:
         """Sends, and writes down the plain answer as `label vN`. Returns the answer itself."""
         answer = self.send(request, version)
+        self.note(label, request, version, answer)
+        return answer
+
+    def note(self, label: str, request: Any, version: int, answer: Any) -> None:
         key = f"{ApiKey(message_info(type(request)).api_key).name} {label} v{version}"
         assert key not in self.answers, f"asked twice: {key}"
         self.answers[key] = plain(answer)
-        return answer
 
     def send(self, request: Any, version: int) -> Any:
         """Sends until the broker no longer says that it is still loading."""

@@ -11,6 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+AXE := .cache/axe/axe.min.js
 CODE := tierlog gateway offloader spark cold_tier hot_tier tests benchmarks deploy terraform
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 SAY := printf '\033[36m▸\033[0m %s\n'
@@ -22,7 +23,7 @@ APT = $(AS_ROOT); command -v apt-get >/dev/null && $$root true 2>/dev/null \
 	  || { $$root apt-get update -qq >/dev/null 2>&1 \
 	    && $$root apt-get install -y -qq --no-install-recommends $(1) >/dev/null 2>&1; }; }
 
-.PHONY: help demo demo-cluster check test test-all bench lint format venv kafka-jars test-tools etcd settings-page rooms checkov constraints clean
+.PHONY: help demo demo-cluster check test test-all bench lint format venv kafka-jars test-tools etcd settings-page rooms pictures checkov constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,21 +34,17 @@ demo: $(INSTALLED) ## the service on embedded defaults: produce, consume, replay
 demo-cluster: $(INSTALLED) etcd ## three brokers: kill -9 of a leader under load, and nothing is lost
 	@$(BIN)/tierlog demo --cluster
 
-# Files go to the workers in the order of tests/conftest.py: the long ones first.
-PYTEST := $(BIN)/pytest -q --dist loadfile --no-loadscope-reorder
+# Tests go to the workers in the order of tests/support/turns.py: the long ones first.
+PYTEST := $(BIN)/pytest -q --no-loadscope-reorder
 UNIT := $(addprefix tests/,hot_tier cold_tier offloader gateway)
 
 check: lint ## the inner loop: lint, types and the tests that start no process
 	@$(SAY) 'unit tests'
-	@$(PYTEST) -n 2 $(UNIT) -m 'not slow and not java and not serial and not process'
+	@$(PYTEST) -n 2 $(UNIT) -m 'not slow and not java and not process'
 
 test: lint kafka-jars test-tools ## lint, types and every test that is not slow
-	@$(SAY) 'tests, three at a time'
-	@$(PYTEST) -n 3 -m 'not slow and not java and not serial'
-	@$(SAY) 'tests with Spark and with Apache Kafka'"'"'s own tools'
-	@$(PYTEST) -n 2 -m 'not slow and java and not serial'
-	@$(SAY) 'tests that want the machine to themselves'
-	@$(BIN)/pytest -q -m 'not slow and serial'
+	@$(SAY) 'tests, four at a time: many of them wait'
+	@$(PYTEST) -n 4 -m 'not slow'
 
 test-all: test ## the slow ones too: long chaos runs and simulations
 	@$(SAY) 'slow tests: chaos and simulations'
@@ -56,8 +53,11 @@ test-all: test ## the slow ones too: long chaos runs and simulations
 bench: $(INSTALLED) kafka-jars test-tools ## tierlog beside Apache Kafka on this machine, as ratios
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.cluster
+	@$(BIN)/python -m benchmarks.tls
+	@$(BIN)/python -m benchmarks.transactions
 	@$(BIN)/python -m benchmarks.cuts
 	@$(BIN)/python -m benchmarks.tiers
+	@$(BIN)/python -m benchmarks.sql
 	@$(BIN)/python -m benchmarks.spark_scan
 
 lint: $(INSTALLED) ## ruff, mypy, import-linter
@@ -108,12 +108,27 @@ kafka-jars: $(INSTALLED) ## Apache Kafka's jars, for its own tools in tests and 
 	fi
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then $(BIN)/python -m benchmarks.peer fetch; fi
 
-# kcat for tests/compat, FUSE and a compiler for the faulty disks of tests/chaos and the load of benchmarks.
-test-tools: etcd ## Debian packages that tests need; what cannot be installed is skipped
+# kcat for tests/compat, FUSE and a compiler for the faulty disks of tests/chaos and the load of benchmarks, a browser for
+# tests/console.
+test-tools: etcd $(AXE) ## Debian packages that tests need; what cannot be installed is skipped
 	@if ! command -v kcat fusermount3 cc ip nft | wc -l | grep -q 5; then \
 	  $(SAY) 'installing kcat, fuse3, gcc, iproute2 and nftables (apt) for compatibility and fault tests'; \
 	  $(call APT,kcat fuse3 gcc libc6-dev iproute2 nftables) \
 	    || $(SAY) 'no way to install them here: the tests that need them are skipped'; \
+	fi
+	@if ! command -v chromium chromedriver prometheus promtool | wc -l | grep -q 4; then \
+	  $(SAY) 'installing chromium and prometheus (apt) for tests of the console and of the alerts'; \
+	  $(call APT,chromium chromium-driver fonts-dejavu-core prometheus) \
+	    || $(SAY) 'no way to install them here: the tests that need them are skipped'; \
+	fi
+
+# A checker of web pages for people with disabilities, for tests/console alone: from the npm registry, where npm is.
+$(AXE):
+	@mkdir -p $(@D)
+	@if command -v npm >/dev/null && cd $(@D) && npm pack --silent axe-core@4.14.0 >/dev/null 2>&1; then \
+	  tar -xzf axe-core-4.14.0.tgz --strip-components=1 package/axe.min.js && rm axe-core-4.14.0.tgz; \
+	else \
+	  $(SAY) 'no axe-core from npm here: the tests that need it are skipped'; \
 	fi
 
 # The metadata store of a cluster. Debian starts one as a service where it can; ours run on ports of their own.
@@ -131,6 +146,10 @@ settings-page: $(INSTALLED) ## writes docs/SETTINGS.md again after a change of s
 # After rooms or their imports have changed: the drawing in docs/ARCHITECTURE.md is generated, a test checks that it is current.
 rooms: $(INSTALLED) ## draws the rooms in docs/ARCHITECTURE.md again after imports have changed
 	@$(BIN)/python -m tests.docs.rooms --write
+
+# Of a broker that has been at work for some minutes.
+pictures: $(INSTALLED) ## takes the docs' pictures of the console anew
+	@TIERLOG_PICTURES=docs/pictures $(BIN)/pytest -q tests/console/test_docs_pictures.py
 
 # For tests/terraform: its pins do not fit ours, so it has a virtual environment of its own.
 checkov: ## a checker of Terraform files, for tests/terraform

@@ -5,10 +5,13 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
 
 from cold_tier.errors import ObjectMissing, StoreDenied, StoreMisconfigured
 from cold_tier.objects.bucket import Bucket, RetryPolicy
@@ -31,13 +34,13 @@ def weed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="module")
 def moto_endpoint() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    """moto looks whether an object is there and then stores it, without a lock: it is asked one thing at a time."""
+    server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=False)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
 
 
 @pytest.fixture(params=KINDS)

@@ -7,6 +7,7 @@ kernel gives it to the asking process, which has said that it takes such orphans
 The server ends when the asking process does.
 """
 
+import ctypes
 import gc
 import importlib
 import os
@@ -14,14 +15,16 @@ import pickle
 import signal
 import socket
 import sys
+import time
 import traceback
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from offloader import failpoints
 
 MODULES = ("tierlog.cli.app", "tierlog.kernel_cache", "tierlog.broker", "tierlog.client")
 LONGEST = 1 << 20
+PR_SET_PDEATHSIG: Final = 1
 HARMLESS_THREADS = {"jemalloc_bg_thd"}
 """Arrow's; its allocator stops it in a fork, and nothing here allocates with it."""
 
@@ -75,11 +78,13 @@ def fork_twice(request: Request, descriptors: list[int], asked: socket.socket) -
     read, write = os.pipe()
     between = os.fork()
     if between == 0:
+        between = os.getpid()
         child = os.fork()
         if child == 0:
             os.close(read)
             os.close(write)
             asked.close()
+            end_with_new_parent(between)
             become(request, descriptors)
         os.write(write, str(child).encode())
         os._exit(0)
@@ -88,6 +93,13 @@ def fork_twice(request: Request, descriptors: list[int], asked: socket.socket) -
     os.waitpid(between, 0)
     with open(read) as pipe:
         return int(pipe.read())
+
+
+def end_with_new_parent(old: int) -> None:
+    """A test run that is interrupted or killed leaves no broker behind."""
+    while os.getppid() == old:
+        time.sleep(0.0005)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def become(request: Request, descriptors: list[int]) -> NoReturn:

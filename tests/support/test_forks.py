@@ -64,6 +64,23 @@ def test_signals_end_it(popen: Any, number: signal.Signals, tmp_path: Path) -> N
     assert process.wait(30) == (-number if number == signal.SIGKILL else 0)
 
 
+def test_it_ends_with_the_test_run(tmp_path: Path) -> None:
+    asking = """
+import os, subprocess, sys
+from tests.support import forks
+process = forks.Popen([*forks.COMMAND, *sys.argv[1:]], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+process.stdout.readline()
+print(process.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    command = [sys.executable, "-c", asking, *SERVE[len(forks.COMMAND) :], "--data-dir", str(tmp_path / "data")]
+    asked = subprocess.run(command, stdout=subprocess.PIPE, cwd=forks.ROOT, check=False)
+    try:
+        psutil.Process(int(asked.stdout)).wait(30)
+    except psutil.NoSuchProcess:
+        return
+
+
 def test_what_is_read_while_importing_needs_a_real_start() -> None:
     here = dict(forks.ENVIRONMENT)
     assert forks.can_fork({**here, "TIERLOG_KAFKA__PORT": "0", "AWS_REGION": "x"})

@@ -4,7 +4,7 @@ import ssl
 from asyncio import BaseTransport
 from dataclasses import dataclass, field
 from socket import socket
-from typing import Any, Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from gateway.certificate_names import NameRules
 from gateway.principal import Principal, anonymous
@@ -63,9 +63,6 @@ class ListenerSettings:
     )
 
 
-HANDSHAKE_S: Final = 10.0
-
-
 class Listener(NamedTuple):
     name: str
     socket: socket
@@ -107,8 +104,3 @@ class Listener(NamedTuple):
             return anonymous(self.name, address)
         name = self.names.name(certificate)
         return None if name is None else Principal(name, "certificate", self.name, address)
-
-
-def tls_options(listener: Listener) -> dict[str, Any]:
-    """Returns what `create_server` is told of TLS. A handshake that takes longer ends the connection."""
-    return {} if listener.tls is None else {"ssl": listener.tls, "ssl_handshake_timeout": HANDSHAKE_S}

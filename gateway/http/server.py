@@ -19,13 +19,14 @@ from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 from aiohttp.web_request import BaseRequest
 
+from gateway.handshakes import TlsServer, serve
 from gateway.http.api import Api
 from gateway.http.app import make_app
 from gateway.http.kinds import INTERNAL
 from gateway.http.problems import BAD_REQUEST, OVERLOADED, TOO_MUCH, Problem, respond
 from gateway.http.settings import HttpSettings
 from gateway.kafka.server import KafkaServer
-from gateway.listener import Listener, tls_options
+from gateway.listener import Listener
 from gateway.node import Node
 from gateway.principal import anonymous
 from gateway.sql.queries import Queries
@@ -159,13 +160,16 @@ class Admission:
             self.admitted += 1
             self._by_address[connection.address] += 1
             return None
-        self.refused += 1
+        self.refuse(connection.address)
         if len(self._reserved) >= RESERVED:
             oldest = next((each for each in self._reserved if each.is_idle), next(iter(self._reserved)))
             del self._reserved[oldest]
             oldest.force_close()
         self._reserved[connection] = None
         return over
+
+    def refuse(self, _: str) -> None:
+        self.refused += 1
 
     def forget(self, connection: Connection) -> None:
         if connection.over is not None:
@@ -200,7 +204,7 @@ class HttpServer:
             self.app, access_log_class=_NoAccessLog, shutdown_timeout=self.settings.drain_timeout_ms / 1000
         )
         self.listeners: tuple[Listener, ...] = ()
-        self._listening: list[asyncio.Server] = []
+        self._listening: list[asyncio.Server | TlsServer] = []
         self._watchdog: asyncio.Task[None] | None = None
 
     @property
@@ -224,8 +228,7 @@ class HttpServer:
         self.listeners = tuple(listeners)
         for listener in self.listeners:
             accept = partial(self._accept, listener)
-            options = tls_options(listener)
-            self._listening.append(await loop.create_server(accept, sock=listener.socket, backlog=1024, **options))
+            self._listening.append(await serve(listener, accept, self._admission.refuse))
         self._watchdog = loop.create_task(self._watch(), name="http watchdog")
         self.app[Api.KEY].server = self
 

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 import structlog
 
+from gateway.handshakes import TlsServer, serve
 from gateway.kafka.apis import Apis, load_handlers
 from gateway.kafka.buffers import Buffers
 from gateway.kafka.connection import Connection
 from gateway.kafka.sessions.fetch import FetchSessions
 from gateway.kafka.sessions.replicas import ReplicaSessions
 from gateway.kafka_settings import KafkaSettings
-from gateway.listener import Listener, tls_options
+from gateway.listener import Listener
 from gateway.node import Node
 
 CHECK_S: Final = 1.0
@@ -47,7 +48,7 @@ class KafkaServer:
         self._per_host: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.listeners: tuple[Listener, ...] = ()
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | TlsServer] = []
         self._checking: asyncio.TimerHandle | None = None
         self._stopping = False
         self.progress = asyncio.Event()
@@ -63,8 +64,7 @@ class KafkaServer:
                 # Connections inherit it. If the system grows the buffer to 4 MB, consumers lose a fifth of their speed.
                 listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.settings.send_buffer_bytes)
             accept = partial(Connection, self, listener)
-            server = await self.loop.create_server(accept, sock=listener.socket, backlog=1024, **tls_options(listener))
-            self._servers.append(server)
+            self._servers.append(await serve(listener, accept, self._refuse))
 
     async def stop(self) -> None:
         """Stops accepting, answers the open requests, and closes."""
@@ -103,13 +103,16 @@ class KafkaServer:
             or len(self.connections) >= limits.max_connections
             or self._per_host[host] >= limits.max_connections_per_ip
         ):
-            self.refused += 1
-            _log.warning("connection refused", peer=connection.peer, connections=len(self.connections))
+            self._refuse(host)
             return False
         self.accepted += 1
         self._per_host[host] += 1
         self.connections.add(connection)
         return True
+
+    def _refuse(self, address: str) -> None:
+        self.refused += 1
+        _log.warning("connection refused", address=address, connections=len(self.connections))
 
     def forget(self, connection: Connection) -> None:
         self.progress.set()

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-import gateway.listener
+import gateway.handshakes
 from gateway.http.operation import Operation
 from gateway.http.settings import HttpSettings
 from gateway.kafka.login import MAX_FRAME_BYTES
@@ -48,7 +48,7 @@ async def broker(tmp_path: Path, authority: Authority, monkeypatch: pytest.Monke
     """Its deadlines are short, and failures are answered at once: the delay is another test's."""
     note = FailedLogins.note
     monkeypatch.setattr(FailedLogins, "note", lambda self, address: 0 * note(self, address))
-    monkeypatch.setattr(gateway.listener, "HANDSHAKE_S", 1.0)
+    monkeypatch.setattr(gateway.handshakes, "HANDSHAKE_S", 1.0)
     settings = secured_settings(tmp_path, authority, Provider())
     made = Broker(
         replace(
@@ -227,6 +227,29 @@ async def test_a_handshake_has_its_time(broker: Broker, listener: str) -> None:
     assert await gone_after_s(slow) < 4
     held.close()
     trickle.close()
+
+
+@pytest.mark.parametrize("listener", ["kafka", "http"])
+async def test_handshakes_are_few(
+    broker: Broker, authority: Authority, monkeypatch: pytest.MonkeyPatch, listener: str
+) -> None:
+    """Who opens connections and says nothing takes no more files than the limits allow, and keeps nobody out."""
+    monkeypatch.setattr(gateway.handshakes, "HANDSHAKE_S", 60.0)
+    monkeypatch.setattr(gateway.handshakes, "MOST", 30)
+    monkeypatch.setattr(gateway.handshakes, "MOST_OF_ADDRESS", 20)
+    here, server = psutil.Process(os.getpid()), getattr(broker, listener)
+    address, before = at(broker, listener), here.num_fds()
+    silent = [await asyncio.open_connection(*address, local_addr=("127.0.0.2", 0)) for _ in range(60)]
+    silent += [await asyncio.open_connection(*address, local_addr=("127.0.0.3", 0)) for _ in range(60)]
+    # This side's files are in this process too.
+    await until(lambda: here.num_fds() - before <= len(silent) + 30)
+    assert getattr(server, "refused" if listener == "kafka" else "refused_connections") == 90
+    tls = ssl.create_default_context(cafile=authority.ca)
+    _, writer = await asyncio.open_connection(*address, ssl=tls)
+    writer.close()
+    for _, held in silent:
+        held.close()
+    await until(lambda: here.num_fds() <= before + 5)
 
 
 @pytest.mark.parametrize("listener", ["kafka", "open", "http"])

@@ -2,8 +2,8 @@
 in, messages out.
 
 - What a client sends is foreign: anything that is not a message of the exchange is `LoginFailed`.
-- An unknown user is answered like a known one with another password, with a salt that stays the same for its name, so
-  that nobody learns which users there are.
+- An unknown user is answered like a known one with another password, with a salt that stays the same for its name and
+  mechanism at every broker, so that nobody learns which users there are.
 - Channel binding is not offered, so a client that asks for it (`p=`) is refused.
 """
 
@@ -16,7 +16,7 @@ from binascii import Error as NotBase64
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from hot_tier.cluster.credentials import ITERATIONS, MECHANISMS, SALT_BYTES, Credential
+from hot_tier.cluster.credentials import MECHANISMS, Credential, unknown_user
 
 PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
@@ -26,7 +26,6 @@ SERVED: Final = (*MECHANISMS, PLAIN)
 Find = Callable[[str], Mapping[str, Credential]]
 """Returns the credentials of a user; none for an unknown one."""
 
-_SECRET: Final = os.urandom(32)
 _FIRST: Final = re.compile(
     rb"(?P<header>[ny],(?P<as>a=[^,]*)?,)(?P<bare>n=(?P<user>[^,]*),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+))"
 )
@@ -58,15 +57,17 @@ class PlainExchange:
             raise LoginFailed("not a message of PLAIN") from None
         self.claimed = user
         known = _credential(self._find, user, "SCRAM-SHA-256") or _credential(self._find, user, "SCRAM-SHA-512")
-        right = (known or _nobody(user, "SCRAM-SHA-256")).accepts(password)
+        right = (known or unknown_user(user, "SCRAM-SHA-256", b"")).accepts(password)
         if known is None or not right or acting_as not in ("", user):
             raise LoginFailed("wrong user or password")
         return Step(b"", user)
 
 
 class ScramExchange:
-    def __init__(self, mechanism: str, find: Find) -> None:
+    def __init__(self, mechanism: str, find: Find, salts: bytes) -> None:
+        """`salts` is the secret that makes the salts of unknown users."""
         self._mechanism = mechanism
+        self._salts = salts
         self._hash = MECHANISMS[mechanism]
         self._find = find
         self._user = ""
@@ -93,7 +94,7 @@ class ScramExchange:
             raise LoginFailed(f"not a first message of {self._mechanism}")
         self._user = name
         self._known = _credential(self._find, name, self._mechanism)
-        shown = self._known or _nobody(name, self._mechanism)
+        shown = self._known or unknown_user(name, self._mechanism, self._salts)
         self._nonce = b64encode(os.urandom(18))
         self._header = found["header"]
         answer = b"r=%b%b,s=%b,i=%d" % (found["nonce"], self._nonce, b64encode(shown.salt), shown.iterations)
@@ -165,19 +166,13 @@ def _credential(find: Find, user: str, mechanism: str) -> Credential | None:
     return find(user).get(mechanism)
 
 
-def _nobody(user: str, mechanism: str) -> Credential:
-    """Returns a credential that no password fits, the same for the same name."""
-    salt = hmac.digest(_SECRET, user.encode(errors="replace"), "sha512")[:SALT_BYTES]
-    return Credential(mechanism, salt, ITERATIONS, b"", b"")
-
-
 def _unescaped(name: str) -> str:
     if re.search("=(?!2C|3D)", name):
         raise ValueError(name)
     return name.replace("=2C", ",").replace("=3D", "=")
 
 
-def new_exchange(mechanism: str, find: Find) -> Exchange:
+def new_exchange(mechanism: str, find: Find, salts: bytes) -> Exchange:
     if mechanism == OAUTHBEARER:
         return BearerExchange()
-    return PlainExchange(find) if mechanism == PLAIN else ScramExchange(mechanism, find)
+    return PlainExchange(find) if mechanism == PLAIN else ScramExchange(mechanism, find, salts)

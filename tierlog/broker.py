@@ -242,7 +242,7 @@ class Broker:
         self.node.archive = self._control(archive)
         queries = Queries(settings.sql, bucket, settings.cost.get_per_1000)
         parts.push_async_callback(queries.close)
-        await self._make_first_user()
+        await self._open_logins(listeners)
         open_audit(parts, self.node, settings.audit)
         await self._listen(listeners, queries)
         parts.push_async_callback(self.offloader.close)
@@ -276,8 +276,10 @@ class Broker:
         self._parts.push_async_callback(tokens.stop)
         return tokens
 
-    async def _make_first_user(self) -> None:
+    async def _open_logins(self, listeners: Listeners) -> None:
         asked, node = self.settings.login, self.node
+        if any(each.mechanisms for each in (*listeners.kafka, *listeners.http)):
+            await node.users.prepare()
         if asked.first_user and not node.image.users:
             await node.users.set_password(asked.first_user, asked.first_password)
             _log.info("the first user is made", user=asked.first_user)

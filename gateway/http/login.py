@@ -73,11 +73,29 @@ class HttpLogin:
             if len(sent) > 1:
                 raise LoginFailed("more than one login in one request")
             scheme, shown = ("bearer", sent[0]) if API_KEY in request.headers else _split(sent[0])
-            request[PRINCIPAL] = await self._look(scheme, shown, connection)
-        except (LoginFailed, TokenRefused) as error:
-            _log.warning("login failed", address=connection.address, listener=listener.name, reason=str(error))
-            await self._node.failed_logins.wait(connection.address)
-            raise Problem(LOGIN_FAILED, str(error), headers=_ask(request)) from None
+            if scheme == "bearer" and shown.startswith(MARK):
+                request[PRINCIPAL] = self._by_key(shown, connection)
+                return
+            known = self._remembered(scheme, shown, listener.name)
+        except LoginFailed as error:
+            raise await self._refused(request, error) from None
+        if known is None:
+            async with self._node.failed_logins.turn(connection.address):
+                if connection.lost.is_set():
+                    raise ConnectionResetError("the client has disconnected")
+                try:
+                    known = await (self._by_password(shown) if scheme == "basic" else self._by_token(shown))
+                except (LoginFailed, TokenRefused) as error:
+                    raise await self._refused(request, error) from None
+            self._remember(scheme, shown, listener.name, known)
+        request[PRINCIPAL] = Principal(known.user, known.kind, listener.name, connection.address)
+
+    async def _refused(self, request: web.Request, error: Exception) -> Problem:
+        """Returns the answer to a wrong login, when its time has come."""
+        connection = cast("Connection", request.protocol)
+        _log.warning("login failed", address=connection.address, listener=connection.listener.name, reason=str(error))
+        await self._node.failed_logins.wait(connection.address)
+        return Problem(LOGIN_FAILED, str(error), headers=_ask(request))
 
     async def knows(self, request: web.Request) -> bool:
         """Returns whether the sender of a request that needs no login shows one, or nobody logs in here. Raises a
@@ -91,21 +109,20 @@ class HttpLogin:
                 return False
         return True
 
-    async def _look(self, scheme: str, shown: str, connection: "Connection") -> Principal:
-        if scheme == "bearer" and shown.startswith(MARK):
-            return self._by_key(shown, connection)
+    def _remembered(self, scheme: str, shown: str, listener: str) -> _Right | None:
         if scheme not in ("basic", "bearer") or len(shown) > (MAX_PASSWORD if scheme == "basic" else MAX_TOKEN):
             raise LoginFailed("neither a password, nor a token, nor an API key")
-        key = hmac.digest(
-            self._secret, f"{connection.listener.name} {scheme} {shown}".encode(errors="replace"), "sha256"
-        )
-        known = self._right.get(key)
-        if known is None or self._by(known.kind, known.user) is not known.by or _now_s() > known.until_s:
-            known = await (self._by_password(shown) if scheme == "basic" else self._by_token(shown))
-            if len(self._right) >= MOST_REMEMBERED:
-                self._right.clear()
-            self._right[key] = known
-        return Principal(known.user, known.kind, connection.listener.name, connection.address)
+        known = self._right.get(self._digest(scheme, shown, listener))
+        held = known is not None and self._by(known.kind, known.user) is known.by and _now_s() <= known.until_s
+        return known if held else None
+
+    def _remember(self, scheme: str, shown: str, listener: str, known: _Right) -> None:
+        if len(self._right) >= MOST_REMEMBERED:
+            self._right.clear()
+        self._right[self._digest(scheme, shown, listener)] = known
+
+    def _digest(self, scheme: str, shown: str, listener: str) -> bytes:
+        return hmac.digest(self._secret, f"{listener} {scheme} {shown}".encode(errors="replace"), "sha256")
 
     def _by(self, kind: str, user: str) -> Any:
         tokens = self._node.tokens

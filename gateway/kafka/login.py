@@ -52,8 +52,8 @@ class Login:
             self._connection.end_with_answer()
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM
         self._mechanism = mechanism
-        users = self._server.node.image.users
-        self._exchange = new_exchange(mechanism, lambda name: users.get(name, {}))
+        image = self._server.node.image
+        self._exchange = new_exchange(mechanism, lambda name: image.users.get(name, {}), image.salts)
         return ErrorCode.NONE
 
     async def step(self, message: bytes) -> SaslAuthenticateResponse:
@@ -61,6 +61,12 @@ class Login:
         if exchange is None:
             self._connection.end_with_answer()
             return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, "choose a mechanism with SaslHandshake first")
+        async with self._server.node.failed_logins.turn(self._connection.host):
+            if self._connection not in self._server.connections:  # It is gone: nobody reads the answer.
+                return SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED)
+            return await self._checked(exchange, message)
+
+    async def _checked(self, exchange: Exchange, message: bytes) -> SaslAuthenticateResponse:
         try:
             step = await self._step(exchange, message)
             if step.user is not None and self._user not in (None, step.user):

@@ -73,6 +73,24 @@ def decode(key: str, data: bytes) -> dict[str, Credential]:
         raise CorruptMetadata(f"not a user: {error!r}", where=key) from None
 
 
+def unknown_user(user: str, mechanism: str, secret: bytes) -> Credential:
+    """Returns a credential that no password fits: the same for the same name, at every broker that has the secret."""
+    salt = hmac.digest(secret, f"{mechanism} {user}".encode(errors="replace"), "sha512")[:SALT_BYTES]
+    return Credential(mechanism, salt, ITERATIONS, b"", b"")
+
+
+def new_salts() -> bytes:
+    return orjson.dumps({"secret": b64encode(os.urandom(32)).decode()})
+
+
+def decode_salts(key: str, data: bytes) -> bytes:
+    """Returns the secret. Raises CorruptMetadata if it is none."""
+    try:
+        return b64decode(orjson.loads(data)["secret"], validate=True)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptMetadata(f"not a secret for salts: {error!r}", where=key) from None
+
+
 def as_json(credential: Credential) -> dict[str, Any]:
     return {
         "salt": b64encode(credential.salt).decode(),

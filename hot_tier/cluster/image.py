@@ -71,6 +71,8 @@ class ClusterImage:
         self._kept: dict[tuple[str, str], Mapping[str, str]] = {}
         self.users: dict[str, Mapping[str, Credential]] = {}
         """The credentials of each user, by mechanism."""
+        self.salts = b""
+        """The secret that makes the salts of users who do not exist; empty before it is made."""
         self.api_keys: dict[str, ApiKey] = {}
         """By id."""
         self.acls = acls.Rules()
@@ -315,6 +317,8 @@ class ClusterImage:
                     self.users.pop(model.parse_user_key(event.key), None)
                 else:
                     self.users[model.parse_user_key(event.key)] = credentials.decode(event.key, event.value)
+            case "salts" if event.value is not None:
+                self.salts = credentials.decode_salts(event.key, event.value)
             case "api-keys":
                 _, key_id = api_keys.parse_key(event.key)
                 self.api_keys.pop(key_id, None)

@@ -56,6 +56,7 @@ DELETED_PREFIX: Final = "deleted/"
 ARCHIVED_PREFIX: Final = "archived/"
 KEPT_PREFIX: Final = "kept/"
 USERS_PREFIX: Final = "users/"
+SALTS_KEY: Final = "salts"
 QUOTAS_PREFIX: Final = "quotas/"
 FAILURES_PREFIX: Final = "failures/"
 

@@ -25,6 +25,17 @@ class UserAdmin:
         self._store = store
         self._image = image
 
+    async def prepare(self) -> None:
+        """Makes the secret for the salts of users who do not exist, once for the cluster: they are the same at every
+        broker and after a restart, like those of users who do."""
+        if not self._image.salts:
+            await self._store.transact(
+                [Compare(model.SALTS_KEY, ABSENT)], [Put(model.SALTS_KEY, credentials.new_salts())]
+            )
+            item = await self._store.get(model.SALTS_KEY)
+            assert item is not None
+            await self._image.reached(item.revision)
+
     async def set_password(self, name: str, password: str) -> None:
         """Makes the user, or gives it another password."""
         if not password:

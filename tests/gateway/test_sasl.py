@@ -26,6 +26,9 @@ def find(user: str) -> dict[str, Credential]:
     return USERS.get(user, {})
 
 
+SALTS = b"the secret of this cluster"
+
+
 def client_last(
     mechanism: str, password: str, bare: bytes, first: bytes, header: bytes = b"n,,"
 ) -> tuple[bytes, bytes]:
@@ -43,7 +46,7 @@ def client_last(
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_scram_lets_in_who_knows_the_password(mechanism: str) -> None:
-    exchange = ScramExchange(mechanism, find)
+    exchange = ScramExchange(mechanism, find, SALTS)
     bare = b"n=ada,r=fyko+d2lbbFgONRv9qkxdawL"
     first, nobody = exchange.step(b"n,," + bare)
     assert nobody is None
@@ -57,7 +60,7 @@ def test_the_example_of_the_standard() -> None:
     salt, iterations = b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="), 4096
     salted = salted_password("sha256", "pencil", salt, iterations)
     credential = from_salted("SCRAM-SHA-256", salted, salt, iterations)
-    exchange = ScramExchange("SCRAM-SHA-256", lambda _: {"SCRAM-SHA-256": credential})
+    exchange = ScramExchange("SCRAM-SHA-256", lambda _: {"SCRAM-SHA-256": credential}, SALTS)
     exchange.step(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
     exchange._nonce = b"%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     exchange._said = (
@@ -75,7 +78,7 @@ def test_the_example_of_the_standard() -> None:
 def test_scram_tells_a_wrong_password_like_an_unknown_user(mechanism: str, user: str, password: str) -> None:
     seen = []
     for _ in range(2):
-        exchange = ScramExchange(mechanism, find)
+        exchange = ScramExchange(mechanism, find, SALTS)
         bare = f"n={user},r=abc".encode()
         first, _ = exchange.step(b"n,," + bare)
         seen.append(first.split(b",")[1:])
@@ -83,6 +86,21 @@ def test_scram_tells_a_wrong_password_like_an_unknown_user(mechanism: str, user:
         with pytest.raises(LoginFailed, match="wrong user or password"):
             exchange.step(last)
     assert seen[0] == seen[1]
+
+
+def salt_of(mechanism: str, user: str, salts: bytes = SALTS) -> bytes:
+    first, _ = ScramExchange(mechanism, find, salts).step(b"n,,n=%b,r=abc" % user.encode())
+    return first.split(b",")[1]
+
+
+def test_salts_do_not_tell_who_exists() -> None:
+    """Those of a user differ by mechanism and are the same at every broker; those of nobody have to be so too."""
+    for user in ("ada", "eve"):
+        assert salt_of("SCRAM-SHA-256", user) != salt_of("SCRAM-SHA-512", user)
+        assert len(salt_of("SCRAM-SHA-256", user)) == len(salt_of("SCRAM-SHA-512", user))
+        assert salt_of("SCRAM-SHA-256", user) == salt_of("SCRAM-SHA-256", user)
+    assert salt_of("SCRAM-SHA-256", "eve") != salt_of("SCRAM-SHA-256", "bob")
+    assert salt_of("SCRAM-SHA-256", "eve") != salt_of("SCRAM-SHA-256", "eve", b"of another cluster")
 
 
 @pytest.mark.parametrize(
@@ -100,12 +118,12 @@ def test_scram_tells_a_wrong_password_like_an_unknown_user(mechanism: str, user:
 )
 def test_first_messages_that_are_refused(message: bytes) -> None:
     with pytest.raises(LoginFailed):
-        ScramExchange("SCRAM-SHA-256", find).step(message)
+        ScramExchange("SCRAM-SHA-256", find, SALTS).step(message)
 
 
 def test_a_last_message_must_be_of_this_exchange() -> None:
     bare = b"n=ada,r=abc"
-    exchange, other = ScramExchange("SCRAM-SHA-256", find), ScramExchange("SCRAM-SHA-256", find)
+    exchange, other = ScramExchange("SCRAM-SHA-256", find, SALTS), ScramExchange("SCRAM-SHA-256", find, SALTS)
     first, _ = exchange.step(b"n,," + bare)
     foreign, _ = other.step(b"n,," + bare)
     for last in (
@@ -138,7 +156,7 @@ def test_plain() -> None:
 
 @given(st.sampled_from(SERVED), st.lists(st.binary(max_size=80), min_size=1, max_size=3))
 def test_any_bytes_are_refused_and_nothing_else_happens(mechanism: str, messages: list[bytes]) -> None:
-    exchange = new_exchange(mechanism, lambda _: {})
+    exchange = new_exchange(mechanism, lambda _: {}, SALTS)
     for message in messages:
         try:
             _, user = exchange.step(message)

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from kafka import KafkaProducer
 
+from gateway import logins
 from gateway.coordinators.settings import GroupSettings
 from gateway.http.settings import HttpSettings
 from gateway.kafka.errors import ErrorCode
@@ -142,6 +144,54 @@ async def test_a_wrong_password_is_told(broker: Broker, authority: Authority) ->
     told = await asyncio.to_thread(try_it)
     assert any("Authentication failed" in each for each in told), told
     assert broker.node.failed_logins.total
+
+
+async def salts(broker: Broker) -> list[bytes]:
+    """What the broker tells of two users, of whom one exists."""
+    told = []
+    for user in ("ada", "nobody"):
+        async with Wire(*at(broker, "open")) as wire:
+            await wire.ask(SaslHandshakeRequest(SCRAM[0]), 1)
+            reply = await wire.ask(SaslAuthenticateRequest(f"n,,n={user},r=abc".encode()), 2)
+            told.append(bytes(reply.auth_bytes).split(b",")[1])
+    return told
+
+
+async def test_a_restart_does_not_tell_who_exists(broker: Broker) -> None:
+    before = await salts(broker)
+    await broker.stop()
+    again = Broker(broker.settings)
+    await again.start()
+    assert await salts(again) == before
+    await again.stop()
+
+
+async def test_going_away_does_not_make_guessing_faster(
+    broker: Broker, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logins, "AT_ONCE", 2)
+    context, failed = ssl.create_default_context(cafile=authority.ca), broker.node.failed_logins
+
+    async def guess_over_kafka(password: str) -> None:
+        async with Wire(*at(broker, "kafka"), context) as wire:
+            await wire.ask(SaslHandshakeRequest("PLAIN"), 1)
+            await wire.send(SaslAuthenticateRequest(f"\0ada\0{password}".encode()), 2)
+
+    async def guess_over_http(client: aiohttp.ClientSession, password: str) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await client.get("/metrics", headers=basic("ada", password))
+
+    async with aiohttp.ClientSession(
+        f"https://{broker.http_address}", connector=aiohttp.TCPConnector(ssl=context)
+    ) as client:
+        for n in range(20):
+            await asyncio.gather(guess_over_kafka(f"k{n}"), guess_over_http(client, f"h{n}"))
+        tried = failed.total
+        assert tried <= 14, "by then two at once have waited for 0.1, 0.2, 0.4 seconds and so on"
+        async with client.get("/metrics", headers=basic("ada", "sécret")) as reply:
+            assert reply.status == 200
+        assert failed.total <= tried + 4, "who is gone is not tried"
 
 
 async def test_users_by_kafkas_own_requests(broker: Broker, authority: Authority) -> None:

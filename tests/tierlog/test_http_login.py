@@ -211,6 +211,27 @@ async def test_a_scope_holds(secured: Broker, authority: Authority) -> None:
 
 
 @pytest.mark.usefixtures("prompt")
+@pytest.mark.usefixtures("prompt")
+async def test_a_scope_is_not_left_by_rules_for_somebody_else(secured: Broker, authority: Authority) -> None:
+    secured.node.authorizer.enabled = True
+    secured.node.authorizer._super_users = frozenset({"bob"})
+    rule = {"resource_type": "topic", "name": "t", "principal": "User:eve", "host": "*", "pattern": "literal"}
+    async with Client(secured, trusting(authority)) as client:
+
+        async def add(headers: dict[str, str], operation: str, permission: str = "allow") -> int:
+            body = {"acls": [{**rule, "operation": operation, "permission": permission}]}
+            return await client.status(headers, "/api/v1/acls", "POST", json=body)
+
+        body = {"user": "bob", "scope": ["alter", "read"]}
+        altering = bearer((await client.json(BOB, "/api/v1/api-keys", "POST", json=body))["key"])
+        for operation, status in (("read", 200), ("alter", 200), ("write", 403), ("all", 403)):
+            assert await add(altering, operation) == status, operation
+        assert await add(BOB, "write", "deny") == 200
+        deny = "/api/v1/acls?permission=deny"
+        assert await client.status(altering, deny, "DELETE") == 403
+        assert await client.status(BOB, deny, "DELETE") == 200
+
+
 async def test_certificates(secured: Broker, authority: Authority, provider: Provider) -> None:
     """`wanted`: a certificate is a login. `required`: everybody shows one, and logs in on top of it."""
     own = trusting(authority, authority.issue("carol"))

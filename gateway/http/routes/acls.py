@@ -1,5 +1,6 @@
 """Access rules over HTTP: list, add, remove. A rule has the words of Kafka, in lower case."""
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -9,8 +10,9 @@ from pydantic import Field
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, json_response
 from gateway.http.parameters import Parameter
 from gateway.http.permissions import on_cluster
-from gateway.http.problems import AUTHORIZATION_OFF, BAD_PARAMETER, Problem
+from gateway.http.problems import AUTHORIZATION_OFF, BAD_PARAMETER, BEYOND_SCOPE, Problem
 from gateway.http.schemas import Reply, Request
+from hot_tier.cluster import api_keys
 from hot_tier.cluster.acls import ANYTHING, MAX_NAME_BYTES, Filter, Pattern, Permission, ResourceType, Rule
 from hot_tier.cluster.acls import Operation as Permitted
 
@@ -104,6 +106,7 @@ async def add_acls(call: Call) -> web.StreamResponse:
     _check_on(call)
     body: NewRules = call.body
     rules = [_rule(each) for each in body.acls]
+    _check_scope(call, rules)
     await call.api.node.acls.add(rules)
     return json_response(ShownRules(acls=[_shown(rule) for rule in rules]))
 
@@ -113,6 +116,7 @@ async def remove_acls(call: Call) -> web.StreamResponse:
     if all(value is None for value in call.values.values()):
         raise Problem(BAD_PARAMETER, "no parameter says which rules to remove", hint="Name at least one.")
     found = await _found(call)
+    _check_scope(call, found)
     await call.api.node.acls.remove(found)
     return json_response(ShownRules(acls=[_shown(rule) for rule in found]))
 
@@ -120,6 +124,17 @@ async def remove_acls(call: Call) -> web.StreamResponse:
 def _check_on(call: Call) -> None:
     if not call.api.node.authorizer.enabled:
         raise Problem(AUTHORIZATION_OFF, "authorization is off on this node")
+
+
+def _check_scope(call: Call, rules: Iterable[Rule]) -> None:
+    """A key with a scope changes only rules about what it may do: else it could let somebody else do the rest."""
+    scope = call.principal.scope
+    if scope is None:
+        return
+    for rule in rules:
+        about = api_keys.OPERATIONS if rule.operation is Permitted.ALL else {rule.operation.name.lower()}
+        if not about <= scope:
+            raise Problem(BEYOND_SCOPE, f"the key's scope lacks {', '.join(sorted(about - scope))}")
 
 
 async def _found(call: Call) -> list[Rule]:

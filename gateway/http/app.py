@@ -77,6 +77,12 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *service.OPERATIONS,
 )
 
+SIGNED: Final = {
+    "Server": "tierlog",
+    # Records may look like a web page. A browser must not show them as one.
+    "X-Content-Type-Options": "nosniff",
+}
+
 SERVICE_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """Paths that are answered even on a connection over the limits."""
 
@@ -116,9 +122,7 @@ async def _close_peers(app: web.Application) -> None:
 
 
 async def _sign(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers["Server"] = "tierlog"
-    # Records may look like a web page. A browser must not show them as one.
-    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers.update(SIGNED)
     request.app[Api.KEY].cors.sign(request, response)
 
 

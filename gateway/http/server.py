@@ -21,7 +21,7 @@ from aiohttp.web_request import BaseRequest
 
 from gateway.handshakes import TlsServer, serve
 from gateway.http.api import Api
-from gateway.http.app import make_app
+from gateway.http.app import SIGNED, make_app
 from gateway.http.kinds import INTERNAL
 from gateway.http.problems import BAD_REQUEST, OVERLOADED, TOO_MUCH, Problem, respond
 from gateway.http.settings import HttpSettings
@@ -134,9 +134,15 @@ class Connection(web.RequestHandler):
             raise ConnectionError("the response has begun already, or the client has disconnected") from exc
         if status >= 500:
             _log.error("request failed", exc_info=exc)
-            return respond(Problem(INTERNAL, "the request failed", close=True), request.path)
+            return _signed(respond(Problem(INTERNAL, "the request failed", close=True), request.path))
         detail = (message or "this is not HTTP/1.1").splitlines()[0]
-        return respond(Problem(BAD_REQUEST, detail, close=True), request.path)
+        return _signed(respond(Problem(BAD_REQUEST, detail, close=True), request.path))
+
+
+def _signed(response: web.Response) -> web.Response:
+    """Such an answer passes no handler, and would name the versions of Python and aiohttp."""
+    response.headers.update(SIGNED)
+    return response
 
 
 class Admission:

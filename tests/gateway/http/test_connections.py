@@ -172,6 +172,7 @@ async def test_what_is_not_http_is_a_problem_and_closed(served: Served, sent: by
         answer = await rest(reader)
     assert status(answer) == 400
     assert b"application/problem+json" in answer
+    assert b"\r\nServer: tierlog\r\n" in answer and b"aiohttp" not in answer and b"Python" not in answer
     document = orjson.loads(answer.split(b"\r\n\r\n", 1)[1])
     assert (document["status"], document["type"]) == (400, "urn:tierlog:problem:bad-request")
     assert (await served.get("/healthz")).status == 200

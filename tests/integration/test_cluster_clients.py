@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -48,8 +48,9 @@ def cluster(tmp_path: Path) -> Iterator[TierlogCluster]:
 class Pair:
     """A producer and a consumer of one topic. `errors` is what their user would have been told."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self.bootstrap, self.topic = bootstrap, topic
+    def __init__(self, bootstrap: str, topic: str, login: Mapping[str, str] | None = None) -> None:
+        """`login` are settings of librdkafka."""
+        self.bootstrap, self.topic, self.login = bootstrap, topic, login or {}
         self.sent: list[str] = []
         self.read: list[str] = []
         self.errors: list[str] = []
@@ -83,7 +84,8 @@ class Pair:
         assert len(self.sent) > 100
         assert set(self.sent) - set(self.read) == set()
         # Read again after a rebalance is what a group may do; in the log itself each is once.
-        assert not [value for value, count in Counter(whole_log(self.bootstrap, self.topic)).items() if count > 1]
+        counts = Counter(whole_log(self.bootstrap, self.topic, self.login))
+        assert not [value for value, count in counts.items() if count > 1]
 
     def done(self) -> bool:
         return self.stopping.is_set() and not self._threads[0].is_alive() and set(self.sent) <= set(self.read)
@@ -91,7 +93,9 @@ class Pair:
 
 class Confluent(Pair):
     def produce(self) -> None:
-        producer = ck.Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 0})
+        producer = ck.Producer(
+            {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 0, **self.login}
+        )
 
         def report(error: ck.KafkaError | None, message: ck.Message) -> None:
             if error is not None:
@@ -108,7 +112,7 @@ class Confluent(Pair):
 
     def consume(self) -> None:
         settings = {"group.id": "confluent", "auto.offset.reset": "earliest", "log_level": 0}
-        consumer = ck.Consumer({"bootstrap.servers": self.bootstrap, **settings})
+        consumer = ck.Consumer({"bootstrap.servers": self.bootstrap, **settings, **self.login})
         consumer.subscribe([self.topic])
         committed = time.monotonic()
         while not self.done():
@@ -199,9 +203,9 @@ class Java(Pair):
                 self.errors.append(f"commit: {event}")
 
 
-def whole_log(bootstrap: str, topic: str) -> list[str]:
+def whole_log(bootstrap: str, topic: str, login: Mapping[str, str]) -> list[str]:
     settings = {"group.id": "whole", "enable.partition.eof": True, "auto.offset.reset": "error", "log_level": 0}
-    consumer = ck.Consumer({"bootstrap.servers": bootstrap, **settings})
+    consumer = ck.Consumer({"bootstrap.servers": bootstrap, **settings, **login})
     consumer.assign([ck.TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
     found: list[str] = []
     ended: set[int] = set()

@@ -279,7 +279,10 @@ async def test_java_is_told(secured: Broker, authority: Authority, provider: Pro
     ):
         code, said = await list_topics(at(secured), properties(tmp_path, authority, **config))
         assert code != 0 and "SaslAuthenticationException" in said, said
-    code, said = await list_topics(at(secured, "open"), properties(tmp_path, authority, "SCRAM-SHA-512"))
+    config = properties(tmp_path, authority, "SCRAM-SHA-512")
+    with open(config, "a") as file:
+        file.write("default.api.timeout.ms=5000\nrequest.timeout.ms=5000\n")  # Java tries on until then.
+    code, said = await list_topics(at(secured, "open"), config)
     assert code != 0, "the listener does not speak TLS"
 
 

@@ -55,7 +55,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
     node = context.node
     if request.replica_state is not None and request.replica_state.replica_id >= 0:
         return replica_fetch.handle(request, context)
-    plan = context.fetch_sessions.plan(request, context.api_version, node.clock())
+    plan = context.fetch_sessions.plan(request, context.api_version, node.clock(), context.principal.name)
     if plan.error:
         return FetchResponse(error_code=plan.error, session_id=plan.session_id)
     max_bytes = context.buffers.answer_bytes(min(request.max_bytes, node.kafka.fetch_max_bytes))

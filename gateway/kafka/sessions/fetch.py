@@ -59,6 +59,8 @@ class Wanted:
 @dataclass(slots=True)
 class Session:
     id: int
+    owner: str
+    """The user that began it. To anybody else it is not there: ids can be guessed."""
     epoch: int
     by_id: bool
     """Whether topics are named by id."""
@@ -93,30 +95,32 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, version: int, now_ms: int) -> Plan:
+    def plan(self, request: FetchRequest, version: int, now_ms: int, owner: str) -> Plan:
         epoch = request.session_epoch
-        if epoch == FINAL_EPOCH:
-            self._end(request.session_id)
-            return Plan(_wanted(request.topics, version))
-        if epoch == FIRST_EPOCH:
-            self._end(request.session_id)
-            return self._begin(request, version, now_ms)
-        return self._go_on(request, version, now_ms)
+        session = self._sessions.get(request.session_id)
+        if session is not None and session.owner != owner:
+            session = None
+        if epoch in (FINAL_EPOCH, FIRST_EPOCH):
+            if session is not None:
+                self._end(session.id)
+            if epoch == FINAL_EPOCH:
+                return Plan(_wanted(request.topics, version))
+            return self._begin(request, version, now_ms, owner)
+        if session is None:
+            return Plan([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        return self._go_on(session, request, version, now_ms)
 
-    def _begin(self, request: FetchRequest, version: int, now_ms: int) -> Plan:
+    def _begin(self, request: FetchRequest, version: int, now_ms: int, owner: str) -> Plan:
         wanted = _wanted(request.topics, version)
         if not wanted or not self._make_room(len(wanted), now_ms):
             return Plan(wanted)
         partitions = OrderedDict(((item.topic, item.partition), item) for item in wanted)
-        session = Session(self._new_id(), 1, version >= IDS_SINCE, partitions, now_ms)
+        session = Session(self._new_id(), owner, 1, version >= IDS_SINCE, partitions, now_ms)
         self._sessions[session.id] = session
         self._partitions += len(partitions)
         return Plan(list(partitions.values()), session)
 
-    def _go_on(self, request: FetchRequest, version: int, now_ms: int) -> Plan:
-        session = self._sessions.get(request.session_id)
-        if session is None:
-            return Plan([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    def _go_on(self, session: Session, request: FetchRequest, version: int, now_ms: int) -> Plan:
         if session.epoch != request.session_epoch:
             return Plan([], error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.by_id != (version >= IDS_SINCE):

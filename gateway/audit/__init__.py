@@ -3,7 +3,8 @@
 `kinds`      which kind of act each Kafka API and each HTTP operation is
 `events`     one event, and its JSON in the form of OCSF (docs/formats/audit.md)
 `trail`      one connection: whose acts these are, and counts of acts that are told once per interval
-`trails`     all of them: which events are kept, the bounded queue, what happens when it is full
+`audit`      all of them: which events are kept, the bounded queue, what happens when it is full
+`refusals`   which refusals are told one by one, and which are counted
 `writer`     the task that appends the queue to the topic
 `settings`   the section `audit`
 

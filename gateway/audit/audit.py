@@ -3,7 +3,7 @@
 - An event leaves the queue only when it is written to every in-sync replica, or when the broker ends.
 - The queue is bounded in bytes. With `on_full=refuse` it refuses requests when it is full, and has as much room again
   for what is being answered; beyond that, and with `on_full=drop`, events are dropped and counted.
-- Exclusions and kinds never hide what was refused.
+- Exclusions and kinds never hide what was refused. Who is refused again and again is counted (`refusals`).
 """
 
 from collections import deque
@@ -14,6 +14,7 @@ import structlog
 
 from gateway.audit.events import Event, Resource, Result
 from gateway.audit.kinds import Act
+from gateway.audit.refusals import Refusals
 from gateway.audit.settings import AuditKind, AuditSettings
 from gateway.audit.trail import Trail
 from gateway.principal import Principal
@@ -57,6 +58,7 @@ class Audit:
         self._excluded_topics = frozenset(settings.excluded_topics)
         self._excluded_users = frozenset(settings.excluded_users)
         self.interval_ms = settings.interval_ms
+        self._refusals = Refusals(settings.interval_ms)
         self._refuses = settings.on_full == "refuse"
         self._limit_bytes = settings.queue_bytes * (2 if self._refuses else 1)
         self._queue: deque[Event] = deque()
@@ -104,6 +106,10 @@ class Audit:
     # Events
 
     def note(self, event: Event) -> None:
+        if event.result.outcome != "refused" or self._refusals.is_told(event):
+            self._keep(event)
+
+    def _keep(self, event: Event) -> None:
         size = event.size
         if self.queued_bytes + size > self._limit_bytes:
             self._drop()
@@ -162,8 +168,11 @@ class Audit:
 
     def tell_counts(self, *, everything: bool = False) -> None:
         """Turns counts whose interval is over into events."""
-        over_ms = self.clock() - self.interval_ms
+        now_ms = self.clock()
+        over_ms = now_ms - self.interval_ms
         for trail in list(self._counting):
             if not everything and trail.since_ms > over_ms:
                 break
             trail.flush()
+        for event in self._refusals.counted(now_ms, everything=everything):
+            self._keep(event)

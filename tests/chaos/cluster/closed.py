@@ -82,6 +82,7 @@ class Closed:
                 "authorization.super_users": ADMIN,
                 "audit.enabled": "true",
                 "audit.partitions": AUDIT_PARTITIONS,
+                "audit.interval_ms": 10_000,  # The stranger's refusals are told one by one: some 30 in this time.
             }
             settings |= {
                 f"listener.{name}.{key}": value for name, keys in listeners.items() for key, value in keys.items()

@@ -3,8 +3,8 @@
 The loop's own server shows a connection to its protocol when the handshake is done: until then no limit of connections
 counts it, and whoever opens connections and says nothing would take all the files that this process may open.
 
-- At most `MOST` handshakes are under way at a listener: one more ends the oldest, which had the most time. At most
-  `MOST_OF_ADDRESS` are of one address: one more is closed.
+- At most `MOST` handshakes are under way at a listener, and `MOST_OF_ADDRESS` of one address: one more ends the oldest
+  of them, which had the most time. So whoever says nothing keeps nobody out who goes on.
 - A handshake that takes more than `HANDSHAKE_S` is ended.
 """
 
@@ -21,7 +21,8 @@ from gateway.listener import Listener
 
 HANDSHAKE_S: Final = 10.0
 MOST: Final = 1_000
-MOST_OF_ADDRESS: Final = 250
+MOST_OF_ADDRESS: Final = 100
+"""A handshake takes about 2 ms of the loop, so all of an address together hold it for a fifth of a second."""
 ACCEPTED_AT_ONCE: Final = 64
 BACKLOG: Final = 1024
 PAUSE_S: Final = 1.0
@@ -95,18 +96,18 @@ class TlsServer:
 
     def _begin(self, accepted: socket.socket, address: str) -> None:
         if self._of_address[address] >= MOST_OF_ADDRESS:
-            accepted.close()
-            self._refuse(address)
-            return
-        if len(self._under_way) >= MOST:
-            oldest = next(iter(self._under_way))
-            self._refuse(self._under_way[oldest])
-            self._forget(oldest)
-            oldest.cancel()
+            self._end(next(task for task, theirs in self._under_way.items() if theirs == address))
+        elif len(self._under_way) >= MOST:
+            self._end(next(iter(self._under_way)))
         task = self._loop.create_task(self._shake_hands(accepted))
         self._under_way[task] = address
         self._of_address[address] += 1
         task.add_done_callback(self._forget)
+
+    def _end(self, task: "asyncio.Task[None]") -> None:
+        self._refuse(self._under_way[task])
+        self._forget(task)
+        task.cancel()
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
         try:

@@ -23,6 +23,7 @@ from gateway.listener import Listener
 from gateway.node import Node
 
 CHECK_S: Final = 1.0
+TELL_S: Final = 60.0
 
 _log = structlog.get_logger()
 
@@ -41,6 +42,7 @@ class KafkaServer:
         self.connections: set[Connection] = set()
         self.accepted = 0
         self.refused = 0
+        self._refusal_told_s = -TELL_S
         self.received_bytes = 0
         self.sent_bytes = 0
         self.bad_requests = 0
@@ -112,7 +114,11 @@ class KafkaServer:
 
     def _refuse(self, address: str) -> None:
         self.refused += 1
-        _log.warning("connection refused", address=address, connections=len(self.connections))
+        if self.now_s >= self._refusal_told_s + TELL_S:  # Whoever is refused often must not fill the log.
+            self._refusal_told_s = self.now_s
+            _log.warning(
+                "a connection is refused", address=address, connections=len(self.connections), refused=self.refused
+            )
 
     def forget(self, connection: Connection) -> None:
         self.progress.set()

@@ -245,8 +245,9 @@ async def test_handshakes_are_few(
     await until(lambda: here.num_fds() - before <= len(silent) + 30)
     assert getattr(server, "refused" if listener == "kafka" else "refused_connections") == 90
     tls = ssl.create_default_context(cafile=authority.ca)
-    _, writer = await asyncio.open_connection(*address, ssl=tls)
-    writer.close()
+    for own in ("127.0.0.1", "127.0.0.3"):
+        _, writer = await asyncio.open_connection(*address, ssl=tls, local_addr=(own, 0))
+        writer.close()
     for _, held in silent:
         held.close()
     await until(lambda: here.num_fds() <= before + 5)

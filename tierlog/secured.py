@@ -35,6 +35,7 @@ PASSWORD_FILE: Final = "admin.password"
 JAVA_FILE: Final = "client.properties"
 LIBRDKAFKA_FILE: Final = "librdkafka.properties"
 MADE_HERE: Final = ("tls.certificate", "tls.key", "tls.ca", "login.first_user", "login.first_password")
+_LOGIN: Final = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
 _REQUIRED: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 _log = structlog.get_logger()
@@ -107,19 +108,21 @@ class Secured:
             closed |= {f"listener.{name}.{key}": value for key, value in {"protocol": protocol, **inside}.items()}
         return closed
 
+    def librdkafka(self) -> dict[str, str]:
+        """Returns the settings by which a client of librdkafka comes in as the first user."""
+        return {**_LOGIN, "sasl.username": USER, "sasl.password": self._password(), "ssl.ca.location": str(self.ca)}
+
     def announce(self, kafka: str, servers: Sequence[str]) -> list[str]:
         """Writes what clients need for these addresses. Returns what to tell the person at the terminal."""
-        password = self._password()
-        login = json.dumps(password)
-        common = {"bootstrap.servers": kafka, "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
+        login = json.dumps(self._password())
         java = {
+            **_LOGIN,
             "sasl.jaas.config": f'{_REQUIRED} username="{USER}" password={login};',
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.ca),
         }
-        librdkafka = {"sasl.username": USER, "sasl.password": password, "ssl.ca.location": str(self.ca)}
-        for name, own in ((JAVA_FILE, java), (LIBRDKAFKA_FILE, librdkafka)):
-            lines = [f"{key}={value}" for key, value in {**common, **own}.items()]
+        for name, own in ((JAVA_FILE, java), (LIBRDKAFKA_FILE, self.librdkafka())):
+            lines = [f"{key}={value}" for key, value in {"bootstrap.servers": kafka, **own}.items()]
             head = "# Written at each start of the broker. It has a password."
             write_whole(self.directory / name, "\n".join((head, *lines, "")).encode())
         urls = [f"https://{server}" for server in servers]

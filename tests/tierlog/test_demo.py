@@ -41,15 +41,19 @@ def test_every_check_holds(start: list[str]) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("more", [[], pytest.param(["--secure"], marks=pytest.mark.slow)], ids=["open", "closed"])
 @pytest.mark.parametrize("start", STARTS)
-def test_every_check_of_the_cluster_holds(start: list[str]) -> None:
+def test_every_check_of_the_cluster_holds(
+    start: list[str], more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     etcd_binary()
-    command = [sys.executable, *start, "demo", "--cluster", "--json"]
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # where the command line finds a closed broker
+    command = [sys.executable, *start, "demo", "--cluster", *more, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=290, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(done.stdout)
     assert document["ok"] is True
-    assert len(document["checks"]) >= 6
+    assert len(document["checks"]) >= 6 + len(more)
     assert document["figures"]["failover_seconds"] > 0
 
 

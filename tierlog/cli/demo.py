@@ -2,11 +2,13 @@
 
 import shlex
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hot_tier.errors import SettingsError
 from tierlog.cli import output
 from tierlog.cli.options import Json
 
@@ -44,17 +46,19 @@ def demo(
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Three brokers and etcd instead; a leader is killed under load.")
     ] = False,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="With --cluster: TLS, logins, permissions and an audit.")
+    ] = False,
     json: Json = False,
 ) -> None:
+    if secure and not cluster:
+        raise SettingsError("--secure is for the demo of a cluster", where="--secure", hint="add --cluster")
+    from tierlog.demo import failover, story
     from tierlog.demo.report import Report
     from tierlog.exclusive import keep_files_private
 
     keep_files_private()
-    if cluster:
-        from tierlog.demo.failover import tell
-    else:
-        from tierlog.demo.story import tell
-
+    tell = partial(failover.tell, secure=secure) if cluster else story.tell
     report = Report(quiet=json)
     with tempfile.TemporaryDirectory(prefix="tierlog-demo-") as scratch:
         directory = (keep or Path(scratch)).absolute()

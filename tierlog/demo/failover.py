@@ -1,6 +1,9 @@
 """The demo of a cluster: kills a leader under load, then compares what was acknowledged with what is there."""
 
+import ssl
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +16,7 @@ from tierlog.cluster_status import cluster_status
 from tierlog.demo.orders import DAY_MS, Order, orders
 from tierlog.demo.report import Report
 from tierlog.demo.traffic import Place, Traffic, choose_traffic, read_partition
+from tierlog.secured import forget
 
 TOPIC = "orders"
 BROKERS = 3
@@ -29,15 +33,20 @@ Watch = Callable[[int], None]
 """Called with the number of acks so far."""
 
 
-def tell(directory: Path, report: Report) -> None:
+def tell(directory: Path, report: Report, *, secure: bool) -> None:
     report.opening(
         "tierlog demo, three nodes",
         "Three brokers and etcd, each in its own process, and orders that are written while a broker is killed.\n"
         f"Everything is in {directory}.",
     )
     began = steady_s()
-    with LocalCluster(directory, BROKERS, usual_ports=False) as cluster:
-        Story(cluster, report, steady_s() - began).tell()
+    cluster = LocalCluster(directory, BROKERS, secure=secure, usual_ports=False)
+    with cluster:
+        _announce(cluster)
+        try:
+            Story(cluster, report, steady_s() - began).tell()
+        finally:
+            forget(broker.http for broker in cluster.brokers.values())
     _compare_copies(cluster, report)
 
 
@@ -46,7 +55,7 @@ class Story:
         self._cluster = cluster
         self._report = report
         self._start_seconds = start_seconds
-        self._traffic: Traffic = choose_traffic(cluster)
+        self._traffic: Traffic = choose_traffic(cluster, {} if cluster.closed is None else cluster.closed.librdkafka())
         self._now_ms = wall_ms()
         self._acknowledged: dict[Place, int] = {}
         """What the cluster acknowledged: by place, the number of the order."""
@@ -61,8 +70,14 @@ class Story:
         self._bring_back(victim)
 
     def _start(self) -> None:
-        self._report.act("A cluster starts", "One command: tierlog cluster up --brokers 3")
+        self._report.act(
+            "A cluster starts",
+            f"One command: tierlog cluster up --brokers 3{' --secure' if self._cluster.closed else ''}",
+        )
         self._report.say(f"etcd and {BROKERS} brokers, ready after {self._start_seconds:.1f} s")
+        if self._cluster.closed is not None:
+            self._report.say("TLS on every way in, logins by SCRAM, permissions and an audit")
+            self._report.check("nobody comes in without a login", not _comes_in(self._cluster))
         self._report.figure("start_seconds", self._start_seconds)
         self._report.table(
             ("broker>", "rack", "Kafka", "HTTP"),
@@ -143,6 +158,7 @@ class Story:
         )
         began = steady_s()
         self._cluster.brokers[victim].start()
+        _announce(self._cluster)
         whole = self._becomes_whole()
         self._report.check("all replicas are in sync again", whole, f"{steady_s() - began:.1f} s later")
         self._show_partitions()
@@ -183,6 +199,23 @@ class Story:
                 for each in self._partitions()
             ],
         )
+
+
+def _announce(cluster: LocalCluster) -> None:
+    """Tells this user's command line how to come in. A broker that starts takes back what was told of its address."""
+    if cluster.closed is not None:
+        cluster.closed.announce(cluster.kafka, [broker.http for broker in cluster.brokers.values()])
+
+
+def _comes_in(cluster: LocalCluster) -> bool:
+    """Returns whether somebody who knows nobody's password is answered."""
+    assert cluster.closed is not None
+    trusting = ssl.create_default_context(cafile=str(cluster.closed.ca))
+    try:
+        with urllib.request.urlopen(f"{cluster.url}{path('topics')}", timeout=10, context=trusting):
+            return True
+    except urllib.error.HTTPError as refused:
+        return refused.code != 401
 
 
 def _paced(some: Iterable[Order]) -> Iterator[Order]:

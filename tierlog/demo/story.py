@@ -46,7 +46,7 @@ class Story:
     def __init__(self, service: ServeProcess, report: Report) -> None:
         self._service = service
         self._report = report
-        self._traffic: Traffic = choose_traffic(service)
+        self._traffic: Traffic = choose_traffic(service, {})
         self._now_ms = wall_ms()
         self._history = list(orders(HISTORY, self._now_ms))
         self._acknowledged: dict[Place, int] = {}

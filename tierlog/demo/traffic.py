@@ -6,7 +6,7 @@ is sent again, so an order may be stored twice.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -63,18 +63,20 @@ class Traffic(Protocol):
         ...
 
 
-def choose_traffic(service: Target) -> Traffic:
-    return KafkaTraffic(service) if find_spec("confluent_kafka") else HttpTraffic(service)
+def choose_traffic(service: Target, login: Mapping[str, str]) -> Traffic:
+    """`login` are settings of librdkafka. Over HTTP the command line's client finds its login by itself."""
+    return KafkaTraffic(service, login) if find_spec("confluent_kafka") else HttpTraffic(service)
 
 
 class KafkaTraffic:
     once = True
 
-    def __init__(self, service: Target) -> None:
+    def __init__(self, service: Target, login: Mapping[str, str]) -> None:
         import confluent_kafka
 
         self._kafka = confluent_kafka
         self._service = service
+        self._login = login
         self.name = f"confluent-kafka {confluent_kafka.version()}"
 
     def produce(self, topic: str, orders: Iterable[Order], on_ack: OnAck) -> None:
@@ -149,6 +151,7 @@ class KafkaTraffic:
 
     def _common(self) -> dict[str, Any]:
         return {
+            **self._login,
             "bootstrap.servers": self._service.kafka,
             "client.id": "tierlog-demo",
             "reconnect.backoff.max.ms": 500,

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import ssl
 import stat
 import subprocess
@@ -20,9 +21,11 @@ from hot_tier.errors import SettingsError
 from spark.gateway import GatewayUnavailable, hot_batches, hot_topic, open_gateway
 from tests.support.command import tierlog
 from tests.support.service import QUICK, services
+from tests.support.waiting import wait_until
+from tierlog.certificates import Wanted, prepare_certificates
 from tierlog.process import ServeFailed, ServeProcess
 from tierlog.secured import Secured, close_alone, is_secured
-from tierlog.settings import Given, load_settings
+from tierlog.settings import Given, load_settings, parse_address
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +147,23 @@ def test_spark_reads_the_hot_tail(closed: ServeProcess, monkeypatch: pytest.Monk
     monkeypatch.setenv("TIERLOG_PASSWORD", secret)
     assert open_gateway(closed.url) == gateway
     assert open_gateway(f"http://{closed.http}").headers == {}
+
+
+@pytest.mark.parametrize("signalled", [True, False])
+def test_a_renewed_certificate_is_served_without_a_restart(closed: ServeProcess, signalled: bool) -> None:
+    def shown() -> set[str]:
+        return {ssl.get_server_certificate(parse_address(each, "")) for each in (closed.kafka, closed.http)}
+
+    before = shown()
+    assert len(before) == 1
+    named = Wanted("broker", (f"renewed-{signalled}.example",))
+    _, broker = prepare_certificates(closed.data_dir / "secure", [named])
+    assert broker.what == "renewed"
+    if signalled:
+        os.kill(closed.pid, signal.SIGHUP)
+    wait_until(lambda: not shown() & before, "both ports show the new certificate")
+    assert shown() == {broker.path.read_text()}
+    AdminClient(properties(closed)).list_topics(timeout=20)
 
 
 def test_what_it_wrote_is_for_its_owner_alone(closed: ServeProcess) -> None:

@@ -67,7 +67,9 @@ class TlsServer:
         self._accept_on()
 
     def close(self) -> None:
-        """Accepts nobody any more, and ends the handshakes under way."""
+        """Accepts nobody any more, and ends the handshakes under way. May be called again."""
+        if self._socket.fileno() < 0:
+            return
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._socket.fileno())
@@ -92,6 +94,7 @@ class TlsServer:
                 self._loop.remove_reader(self._socket.fileno())
                 self._pause = self._loop.call_later(PAUSE_S, self._accept_on)
                 return
+            accepted.setblocking(False)
             self._begin(accepted, str(peer[0]))
 
     def _begin(self, accepted: socket.socket, address: str) -> None:

@@ -26,6 +26,10 @@ def __getattr__(name: str) -> Any:
     """Loads the reader on first use, because an executor that unpickles a task of `spark.jobs` does not need it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from spark import source
-
+    try:
+        from spark import source
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark":
+            raise
+        raise ImportError("PySpark is not installed: pip install 'tierlog[spark]'", name="pyspark") from None
     return source.tierlog_read if name == "read" else source.register

@@ -24,6 +24,12 @@ def test_every_dependency_is_pinned_and_no_registry_is_named() -> None:
     assert sorted(needed(asked, {""}) - pinned) == [], "run `make constraints`"
 
 
+def test_the_page_lists_every_extra() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    table = (ROOT / "docs" / "INSTALL.md").read_text().partition("| extra | brings |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)` \| ", table, re.MULTILINE)) == set(extras)
+
+
 def needed(requirements: Iterable[str], extras: set[str]) -> set[str]:
     """What these bring, transitive ones included, as it is installed here."""
     found: set[str] = set()

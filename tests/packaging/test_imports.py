@@ -1,5 +1,6 @@
 """Imports follow the packages that move under `tierlog`; what could not follow stops the build."""
 
+import subprocess
 import sys
 from pathlib import Path, PurePosixPath
 
@@ -68,3 +69,20 @@ def test_the_public_name_is_the_same_module_in_a_checkout() -> None:
     assert tierlog.spark.jobs.audit is spark.jobs.audit
     assert read is spark.source.tierlog_read
     assert Path(spark.__file__).parent == ROOT / "spark"
+
+
+def test_without_pyspark_the_reader_says_what_to_install() -> None:
+    program = """
+import sys
+
+class WithoutPySpark:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "pyspark":
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, WithoutPySpark)
+from tierlog.spark import read
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == "ImportError: PySpark is not installed: pip install 'tierlog[spark]'"

@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import structlog
 
 from cold_tier.errors import StoreUnavailable
@@ -133,6 +134,8 @@ def main() -> None:
         except BrokenPipeError:
             # The broker is gone. At a normal exit Python would try again to write the rest, and complain.
             os._exit(0)
+        # Else the pool keeps up to 100 MB of the largest segment so far until the next one comes.
+        pa.default_memory_pool().release_unused()
 
 
 def _result(store: Any, job: ArchiveJob, scratch: str) -> SegmentEntry | TierlogError:

@@ -65,6 +65,8 @@ def _moved_tree() -> Iterator[None]:
 def write_moved(repository: Path, copy: Path) -> None:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(repository / name, copy / name)
+    (copy / TARGET).mkdir()
+    shutil.copy(repository / "constraints.txt", copy / TARGET)  # for who installs the wheel and has no clone
     files = [
         PurePosixPath(path.relative_to(repository).as_posix())
         for package in (TARGET, *MOVED)

@@ -22,6 +22,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ CONFIG = Path(os.environ.get("TIERLOG_NODE_CONFIG", "/etc/tierlog/node.json"))
 METADATA = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254").rstrip("/")
 INSTANCE_STORE = "Amazon EC2 NVMe Instance Storage"
 STRIPE = "/dev/md/tierlog"
+TESTED_WITH = "tierlog/constraints.txt"
 WAIT_S = 300
 POLL_S = float(os.environ.get("TIERLOG_NODE_POLL_S", "5"))
 
@@ -58,7 +60,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def install(config: Mapping[str, Any]) -> None:
-    """From a pip requirement, the address of a wheel, or a wheel in S3."""
+    """From a pip requirement, the address of a wheel, or a wheel in S3. The wheel says which versions of its
+    dependencies it was tested with, so a machine that is made later gets the same."""
     source, home = config["package_source"], config.get("home", "/opt/tierlog")
     run("python3", "-m", "venv", home)
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +70,17 @@ def install(config: Mapping[str, Any]) -> None:
             source = os.path.join(folder, os.path.basename(key))
             with open(source, "wb") as file:
                 file.write(client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())
-        run(f"{home}/bin/pip", "install", "--disable-pip-version-check", source)
+        else:
+            run(f"{home}/bin/pip", "download", "--no-deps", "--dest", folder, source)
+        versions = Path(folder, "constraints.txt")
+        versions.write_bytes(tested_with(next(Path(folder).glob("*.whl"))))
+        run(f"{home}/bin/pip", "install", "--disable-pip-version-check", "--constraint", str(versions), source)
+
+
+def tested_with(wheel: Path) -> bytes:
+    """Empty for 0.1.0, which does not say."""
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.read(TESTED_WITH) if TESTED_WITH in archive.namelist() else b""
 
 
 # The data disk

@@ -33,8 +33,10 @@ def test_it_has_every_file_of_the_packages_and_is_typed(wheel: Path) -> None:
     tracked = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=True)
     files = {name for name in tracked.stdout.split() if (ROOT / name).exists()} - {ONLY_IN_A_CHECKOUT}
     expected = {name if name.startswith("tierlog/") else f"tierlog/{name}" for name in files} | {"tierlog/py.typed"}
+    expected.add("tierlog/constraints.txt")
     packed = {name for name in contents(wheel) if ".dist-info/" not in name}
     assert packed == expected
+    assert contents(wheel)["tierlog/constraints.txt"] == (ROOT / "constraints.txt").read_bytes()
 
 
 def test_the_record_vouches_for_every_file(wheel: Path) -> None:

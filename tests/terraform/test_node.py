@@ -1,10 +1,12 @@
 """The program on the machines, told what Terraform tells it. It asks AWS for all that its role allows, and no more."""
 
+import io
 import json
 import os
 import re
 import stat
 import urllib.request
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,15 @@ NOTHING = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": 
 def client(aws: str, service: str) -> Any:
     keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
     return boto3.client(service, endpoint_url=aws, region_name=REGION, **keys)
+
+
+def wheel(versions: bytes | None) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("tierlog/__init__.py", "")
+        if versions is not None:
+            archive.writestr("tierlog/constraints.txt", versions)
+    return file.getvalue()
 
 
 @dataclass
@@ -53,7 +64,7 @@ def values(aws: str) -> dict[str, Any]:
     policy = client(aws, "iam").create_policy(PolicyName="writer", PolicyDocument=json.dumps(NOTHING))
     s3 = client(aws, "s3")
     s3.create_bucket(Bucket="company-code", CreateBucketConfiguration={"LocationConstraint": REGION})
-    s3.put_object(Bucket="company-code", Key="tierlog-0.2.0-py3-none-any.whl", Body=b"a wheel")
+    s3.put_object(Bucket="company-code", Key="tierlog-0.2.0-py3-none-any.whl", Body=wheel(b"pyarrow==26.0.0\n"))
     subnets = client(aws, "ec2").describe_subnets()["Subnets"]
     names = {"ca": "/tierlog/etcd/ca", "cert": "/tierlog/etcd/client-cert", "key": "/tierlog/etcd/client-key"}
     return {
@@ -136,6 +147,27 @@ def test_a_broker_does_all_that_its_role_allows_and_nothing_else(
     # The groups and volumes of the other slots are for their machines.
     others = ("/tierlog-1", "/tierlog-3", told.volumes["1"], told.volumes["3"])
     assert [each for each in permissions(told.policy) if each not in used and not each[2].endswith(others)] == []
+
+
+@pytest.mark.parametrize("versions", [b"pyarrow==26.0.0\n", None])
+def test_dependencies_have_the_versions_that_the_wheel_names(versions: bytes | None, tmp_path: Path) -> None:
+    """`pip` here downloads a wheel, and writes down what it is told to keep to."""
+    (tmp_path / "a-wheel").write_bytes(wheel(versions))
+    pip = f"""
+import pathlib, shutil
+_, command, *flags = sys.argv
+if command == "download":
+    shutil.copy({str(tmp_path / "a-wheel")!r}, flags[flags.index("--dest") + 1] + "/tierlog-0.2.0-py3-none-any.whl")
+else:
+    shutil.copy(flags[flags.index("--constraint") + 1], {str(tmp_path / "kept")!r})
+"""
+    with machine(tmp_path, "", {}, {"python3": "", "pip": pip}) as found:
+        found.run("install", {"package_source": "tierlog[sql]==0.2.0", "home": str(tmp_path)})
+        assert [(each[1], each[-1]) for each in found.called[1:]] == [
+            ("download", "tierlog[sql]==0.2.0"),
+            ("install", "tierlog[sql]==0.2.0"),
+        ]
+    assert (tmp_path / "kept").read_bytes() == (versions or b"")
 
 
 @pytest.mark.slow

@@ -55,6 +55,7 @@ bench: $(INSTALLED) kafka-jars test-tools ## tierlog beside Apache Kafka on this
 	@$(BIN)/python -m benchmarks.cluster
 	@$(BIN)/python -m benchmarks.tls
 	@$(BIN)/python -m benchmarks.transactions
+	@$(BIN)/python -m benchmarks.small
 	@$(BIN)/python -m benchmarks.cuts
 	@$(BIN)/python -m benchmarks.tiers
 	@$(BIN)/python -m benchmarks.sql

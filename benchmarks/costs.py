@@ -1,7 +1,8 @@
 """`python -m benchmarks.costs`: computes what a GB and a batch cost, for `tierlog plan`, from docs/PERFORMANCE.md.
 
-The benchmarks write those figures; this program only reads them. CPU per GB at three sizes of batch gives a line: the
-cost of a byte, and the cost of a batch of any size.
+The benchmarks write those figures; this program only reads them. CPU per GB at three sizes of batch gives a line, whose
+begin is the cost of a byte. What a batch and a fetch cost whatever their size is measured with small ones
+(`benchmarks.small`): there each is a request of its own, as those of thousands of clients are.
 """
 
 import json
@@ -10,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import linear_regression
 
+from benchmarks import small
 from benchmarks.events import event_batches
 from hot_tier.record.compression import Codec
 from tierlog.capacity import Cpu, Measured
@@ -23,36 +25,43 @@ EVENTS_BYTES = 16 << 20
 
 def costs(page: str) -> Measured:
     one_node, _, cluster = page.partition("## Three brokers")
-    replicated = cpu_seconds(cluster, "produce: 1000 B, none, acks=all, 64 KB batches")[0]
-    alone = cpu_seconds(one_node, "produce: 1000 B, none, acks=all, 64 KB batches")[0]
+    replicated = cpu(cluster, "produce: 1000 B, none, acks=all, 64 KB batches")[0]
+    alone = cpu(one_node, "produce: 1000 B, none, acks=all, 64 KB batches")[0]
     each_copy = (replicated - alone) / 2
-    consume = cpu_seconds(one_node, "consume: 1000 B, none")
+    consume = cpu(one_node, "consume: 1000 B, none")
     speed, share = figure(page, r"(\d+) MB/s of log archived per core"), figure(page, r"bytes (\d+) % of lz4 batches")
     lz4 = compressed_share()
+    batch, fetch = (cpu(page, f"{group}: {small.JOB}", "µs") for group in (small.PRODUCE, small.FETCH))
+    per_gb = per_byte(one_node, "produce, synced", 0), per_byte(one_node, "produce", 1)
     return Measured(
-        tierlog=Cpu(*line_of(one_node, "produce, synced", 0), consume[0], each_copy),
-        kafka=Cpu(*line_of(one_node, "produce", 1), consume[1], each_copy),
+        tierlog=Cpu(per_gb[0], batch[0] / 1e6, fetch[0] / 1e6, consume[0], each_copy),
+        kafka=Cpu(per_gb[1], batch[1] / 1e6, fetch[1] / 1e6, consume[1], each_copy),
         archive_per_gb=1000 / speed,
         lz4=lz4,
         archived=lz4 * share / 100,
-        source=f"docs/PERFORMANCE.md: {re.findall(r'tierlog [0-9a-f]{7}', one_node)[0]}",
+        source=f"docs/PERFORMANCE.md: {commit(page)}; small ones {commit(page.partition(small.FIGURES)[2])}",
     )
 
 
-def line_of(page: str, group: str, side: int) -> tuple[float, float]:
-    """Returns seconds per GB and per batch, for the default of each side: tierlog synced, Kafka not."""
-    found = [cpu_seconds(page, f"{group}: 1000 B, none, acks=all, {size} KB batches")[side] for size in BATCHES_KB]
-    slope, intercept = linear_regression([1e9 / (size * 1000) for size in BATCHES_KB], found)
-    return max(0.0, intercept), slope
+def per_byte(page: str, group: str, side: int) -> float:
+    """Returns seconds per GB without what each batch takes, as `side` is by default: tierlog synced, Kafka not."""
+    found = [cpu(page, f"{group}: 1000 B, none, acks=all, {size} KB batches")[side] for size in BATCHES_KB]
+    return max(0.0, linear_regression([1 / size for size in BATCHES_KB], found).intercept)
 
 
-def cpu_seconds(page: str, job: str) -> tuple[float, float]:
-    found = re.search(rf"^\| {re.escape(job)} \| broker CPU s/GB \| ([\d.]+) \| ([\d.]+) \|", page, re.MULTILINE)
+def cpu(page: str, job: str, unit: str = "s/GB") -> tuple[float, float]:
+    row = rf"^\| {re.escape(job)} \| broker CPU {unit} \| ([\d.]+) \| ([\d.]+) \|"
+    found = re.search(row, page, re.MULTILINE)
     if found is None:
         raise SystemExit(
             f"docs/PERFORMANCE.md has no CPU figure of «{job}»: run make bench, or change benchmarks/costs.py"
         )
     return float(found[1]), float(found[2])
+
+
+def commit(page: str) -> str:
+    """Returns that of the first figures in it."""
+    return re.findall(r"tierlog [0-9a-f]{7}", page)[0]
 
 
 def figure(page: str, pattern: str) -> float:

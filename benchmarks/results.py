@@ -16,7 +16,7 @@ from benchmarks.limits import Limits
 from benchmarks.peer.jars import kafka_version
 
 TARGET_RATIO = {"MB/s": 1.5, "records/s": 1.5}
-LESS_IS_BETTER = ("ms", "s/GB", "start s", "MB RSS")
+LESS_IS_BETTER = ("ms", "µs", "s/GB", "start s", "MB RSS")
 
 
 @dataclass(slots=True)

@@ -6,8 +6,11 @@ docs/PERFORMANCE.md. Its assumptions:
 
 - A broker of tierlog has one event loop, so one core for its clients and replicas on any machine. A broker of Kafka
   uses all cores. At the peak, at most `BUSY` of the CPU, of the network and of the disks is used.
-- CPU is counted per GB of records before compression and per batch. A batch is what a producer gathers within its
-  linger time.
+- CPU is counted per GB of records before compression, per batch and per fetch. A batch is what a producer gathers
+  within its linger time, for one partition. A consumer fetches each batch when it comes.
+- A consumer reads at least one partition, and each record is read `groups` times. So many consumers need many
+  partitions.
+- Segments are closed at their size, or after an hour.
 - Archiving runs in another process on another core. It has to keep up with the average, not with the peak.
 - Kafka's replication takes as much CPU as tierlog's: three JVMs on two cores could not be measured fairly.
 - Kafka's tiering moves log segments as they are, with as many requests as ours. The archive's indexes are left out.
@@ -32,6 +35,8 @@ HOURS: Final = MONTH_MS // 3_600_000
 BETWEEN_ZONES_GB: Final = 0.02
 """EC2, us-east-1: one cent for sending and one cent for receiving."""
 CROSSING: Final = 2 / 3
+FETCHES_PER_CONSUMER: Final = 200
+"""The most per second: a consumer asks again when it has the answer, and then gets all that came meanwhile."""
 ABOUT: Final = 1.02
 KEEPERS: Final = 3
 KEEPER_HOUR: Final = 0.096
@@ -64,6 +69,7 @@ class Cpu:
 
     per_gb: float
     per_batch: float
+    per_fetch: float
     consume_per_gb: float
     replicate_per_gb: float
     """For each copy besides the leader's."""
@@ -104,6 +110,7 @@ class Load:
     replication: int
     partition_rate: float
     segment_bytes: int = 1 << 30
+    segment_ms: int = 3_600_000
 
     @property
     def batches_at_peak(self) -> float:
@@ -111,8 +118,12 @@ class Load:
         return self.peak / min(max(1.0, gathered), max(1.0, self.batch_bytes / self.record_bytes))
 
     @property
+    def fetches_at_peak(self) -> float:
+        return min(self.batches_at_peak * self.groups, self.consumers * FETCHES_PER_CONSUMER)
+
+    @property
     def partitions(self) -> int:
-        return ceil(self.peak / self.partition_rate)
+        return max(ceil(self.peak / self.partition_rate), ceil(self.consumers / self.groups) if self.groups else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +170,7 @@ def _bucket(load: Load, stored: float, rows: float, prices: CostSettings) -> tup
     month = load.rate * MONTH_MS / 1000
     facts = TopicFacts(
         partitions=load.partitions,
-        segments=ceil(month * stored / load.segment_bytes),
+        segments=ceil(max(month * stored / load.segment_bytes, load.partitions * MONTH_MS / load.segment_ms)),
         rows_bytes=int(month * rows),
         index_bytes=0,
         log_bytes=int(month * stored),
@@ -192,7 +203,7 @@ def _on(
     gb = load.peak * load.record_bytes / GB
     copies = load.replication
     seconds = gb * (cpu.per_gb + cpu.replicate_per_gb * (copies - 1) + cpu.consume_per_gb * load.groups)
-    seconds += load.batches_at_peak * cpu.per_batch
+    seconds += load.batches_at_peak * cpu.per_batch + load.fetches_at_peak * cpu.per_fetch
     archiving = load.rate * load.record_bytes / GB * archive
     disk_gb = load.rate * stored * local_ms / 1000 * copies / GB
     gbit = load.peak * stored * 8 / 1e9 * max(copies, copies - 1 + load.groups)

@@ -22,7 +22,7 @@ from tests.gateway.kafka.wire import Wire
 from tests.support.etcd import EtcdCluster, etcd_cluster
 
 BROKERS = 390
-"""As many as docs/CAPACITY.md plans for a million records a second."""
+"""Between the two plans of docs/CAPACITY.md for a million records a second."""
 PARTITIONS_PER_TOPIC = 100
 LOAD_TOPIC = "load"
 LEASE_MS = 600_000

@@ -50,6 +50,28 @@ def test_a_batch_is_what_a_producer_gathers_while_it_lingers() -> None:
     assert replace(LOAD, producers=10).batches_at_peak == 4e6 / 64, "at most the size of a batch"
 
 
+def test_each_reader_fetches_each_batch_but_no_consumer_asks_without_end() -> None:
+    assert LOAD.fetches_at_peak == 2 * LOAD.batches_at_peak
+    assert replace(LOAD, consumers=10).fetches_at_peak == 2000, "200 times a second each"
+
+
+def test_there_is_a_partition_for_each_consumer() -> None:
+    """Each record is read twice, so two consumers share a partition."""
+    assert LOAD.partitions == 25_000
+    assert replace(LOAD, consumers=100).partitions == 4e6 / 10_000, "as many as the rate takes"
+    assert replace(LOAD, groups=0).partitions == 400
+
+
+def test_partitions_that_get_little_make_small_objects_and_more_requests() -> None:
+    few, many = (
+        sum(line.amount for line in planned(load)[0].lines if line.what.startswith("PUT"))
+        for load in (replace(LOAD, consumers=100), LOAD)
+    )
+    each = 7  # Rows in two parts are four requests; then the index and two manifests.
+    assert many == pytest.approx(25_000 * 730 * each / 1000), "a segment of each partition in each hour"
+    assert few < many / 3
+
+
 def test_disks_hold_every_copy_for_as_long_as_it_is_local() -> None:
     tiered, disks, _ = planned(replace(LOAD, lz4=False))
     assert disks.disk_gb == pytest.approx(1e6 * 1000 * 86_400 * 30 * 3 / 1e9)
@@ -62,7 +84,8 @@ def test_disks_hold_every_copy_for_as_long_as_it_is_local() -> None:
 def test_a_broker_of_ours_has_one_core_for_its_clients() -> None:
     ours, _, theirs = planned()
     cpu = measured().tierlog
-    seconds = 4 * (cpu.per_gb + 2 * cpu.replicate_per_gb + 2 * cpu.consume_per_gb) + 2e6 * cpu.per_batch
+    seconds = 4 * (cpu.per_gb + 2 * cpu.replicate_per_gb + 2 * cpu.consume_per_gb)
+    seconds += 2e6 * cpu.per_batch + 4e6 * cpu.per_fetch
     assert ours.needed["CPU"] == pytest.approx(seconds / 0.6, abs=1)
     assert theirs.needed["CPU"] < ours.needed["CPU"], "Kafka's brokers use all cores"
 

@@ -98,11 +98,12 @@ def _show(load: "Load", costs: "Measured", plans: "tuple[Plan, ...]") -> None:
     day = load.rate * load.record_bytes * 86_400
     print(
         f"{output.show_bytes(int(day))} of records a day in {load.partitions:,} partitions; at the peak "
-        f"{load.batches_at_peak:,.0f} batches a second of {load.peak / load.batches_at_peak:.1f} records"
+        f"{load.batches_at_peak:,.0f} batches a second of {load.peak / load.batches_at_peak:.1f} records, and "
+        f"{load.fetches_at_peak:,.0f} fetches"
     )
     columns = ("", *(f"{each.name}>" for each in plans))
     output.print_table(columns, [(what, *cells) for what, cells in _rows(plans)])
-    print(f"CPU per GB and per batch: {costs.source}")
+    print(f"CPU per GB, batch and fetch: {costs.source}")
 
 
 def _rows(plans: "tuple[Plan, ...]") -> list[tuple[str, list[str]]]:

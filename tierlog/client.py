@@ -3,13 +3,16 @@ quickly.
 
 It has one connection, which stays open, and sends one request at a time. Each thread makes its own `Client`. If the
 node refuses a request, `Refused` is raised with the node's reason; if no node can be reached, `ServerUnreachable`. With
-several servers it uses the first that accepts a connection, as long as that server lives. It never repeats a request,
-except for a GET over an open connection that the node had closed meanwhile.
+several servers it uses the first that accepts a connection, as long as that server lives. A connection that the node
+has closed meanwhile is opened anew. It never repeats a request, except for a GET over a connection that is closed just
+then.
 """
 
 import base64
 import http.client
 import json
+import select
+import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
@@ -73,6 +76,13 @@ def _authorization(access: Access) -> str:
     if login := access.login():
         return "Basic " + base64.b64encode(":".join(login).encode()).decode()
     return ""
+
+
+def _is_over(connection: socket.socket) -> bool:
+    """Whether the node has closed it: between two answers nothing else arrives."""
+    waiting = select.poll()
+    waiting.register(connection, select.POLLIN)
+    return bool(waiting.poll(0))
 
 
 class Client:
@@ -147,6 +157,8 @@ class Client:
     ) -> http.client.HTTPResponse:
         given = {name: value for name, value in query.items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
+        if self._connection.sock is not None and _is_over(self._connection.sock):
+            self._connection.close()
         kept = self._connection.sock is not None
         if not kept:
             self._connect()

@@ -215,7 +215,7 @@ KINDS: Final[Mapping[type[errors.TierlogError], Kind]] = MappingProxyType(
         sql.SqlNotInstalled: Kind(
             503, "sql-not-installed", "This broker has no SQL", "Install it there: pip install 'tierlog[sql]'."
         ),
-        sql.BadQuery: Kind(409, "bad-query", "The query is wrong", "Correct what `detail` names."),
+        sql.BadQuery: Kind(409, "bad-query", "The query is wrong", "DESCRIBE TOPIC names the columns of a topic."),
         sql.QueryFailed: Kind(409, "query-failed", "The query does not work on these records", "Change the query."),
         sql.QueryTooSlow: Kind(
             409, "query-too-slow", "The query needs too long", "Ask for less time, fewer offsets, or more `timeout_ms`."

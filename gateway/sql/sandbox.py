@@ -25,6 +25,10 @@ CONFIG: Final = {
 }
 TABLE_FUNCTIONS: Final = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"})
 QUERY_NODES: Final = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
+LISTS: Final = frozenset({"SHOW_SPECIAL", "SHOW_FROM"})
+"""SHOW TABLES and its like."""
+LIST_HINT: Final = "`tierlog topic list` and GET /api/v1/topics list topics; DESCRIBE names the columns of one"
+SELECT_HINT: Final = "send one SELECT; the estimate (`tierlog sql --estimate`) says what it would read"
 OFFSET_HINT: Final = 'offset is a word of SQL: write it in double quotes, "offset"'
 
 
@@ -63,6 +67,8 @@ def names(connection: Any, query: str) -> Names:
         quoted = _quote_offset(query)
         again = _tree(connection, quoted) if quoted != query else tree
         if again["error"]:
+            if again.get("error_type") == "not implemented":  # It is SQL, but its tree has no SELECT at the top.
+                raise BadQuery("it is not a SELECT", hint=SELECT_HINT)
             hint = OFFSET_HINT if quoted != query else ""
             raise BadQuery(str(tree.get("error_message", "it is not SQL")), hint=hint)
         query, tree = quoted, again
@@ -73,15 +79,10 @@ def names(connection: Any, query: str) -> Names:
     own: set[str] = set()
     for node in _nodes(statements[0]):
         _check(node)
-        if node.get("type") == "BASE_TABLE" and not node.get("schema_name") and not node.get("catalog_name"):
-            tables.add(node["table_name"])
+        if node.get("type") == "BASE_TABLE":
+            tables.add(_name_of(node))
         if isinstance(node.get("cte_map"), dict):
             own |= {str(each["key"]) for each in node["cte_map"]["map"]}
-        if node.get("type") == "BASE_TABLE" and node.get("schema_name") not in ("", "information_schema", "pg_catalog"):
-            raise BadQuery(
-                f"there is no table {node['schema_name']}.{node['table_name']}",
-                hint="write the name of a topic with dots or dashes in double quotes",
-            )
     folded = {name.lower() for name in own}
     perhaps = frozenset(name for name in tables if name.lower() in folded)
     sure = frozenset(tables) - perhaps
@@ -90,9 +91,23 @@ def names(connection: Any, query: str) -> Names:
     return Names(query, sure, perhaps)
 
 
+def _name_of(table: dict[str, Any]) -> str:
+    """Returns the name of a table. DuckDB's own tables, of its settings and catalog, are not for queries."""
+    schema, name = str(table["schema_name"]), str(table["table_name"])
+    if schema in ("information_schema", "pg_catalog"):
+        raise BadQuery(f"the table {schema}.{name} is not for queries", hint=LIST_HINT)
+    if schema or table["catalog_name"]:
+        hint = "write the name of a topic with dots or dashes in double quotes"
+        raise BadQuery(f"there is no table {schema}.{name}", hint=hint)
+    return name
+
+
 def _tree(connection: Any, query: str) -> dict[str, Any]:
     (text,) = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()[0]
-    tree: dict[str, Any] = json.loads(text)
+    try:
+        tree: dict[str, Any] = json.loads(text)
+    except RecursionError:
+        raise BadQuery("it is nested too deeply", hint="use fewer parentheses and conditions within others") from None
     return tree
 
 
@@ -111,6 +126,8 @@ def _check(node: dict[str, Any]) -> None:
     kind = node.get("type")
     if isinstance(kind, str) and kind.endswith("_NODE") and kind not in QUERY_NODES:
         raise BadQuery("it does more than to read", hint="send one SELECT")
+    if kind == "SHOW_REF" and node.get("show_type") in LISTS:
+        raise BadQuery("a query lists no tables", hint=LIST_HINT)
     if kind == "TABLE_FUNCTION":
         name = str(node.get("function", {}).get("function_name", ""))
         if name not in TABLE_FUNCTIONS:

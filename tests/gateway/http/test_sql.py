@@ -206,12 +206,24 @@ FORBIDDEN = (
     "SELECT 1; SELECT 2",
     "SELECT getenv('HOME')",
     "SELECT * FROM main.orders",
+    "SELECT * FROM memory.main.orders",
+    "SELECT * FROM pg_catalog.pg_settings",
+    "SELECT * FROM information_schema.tables",
+    "SHOW TABLES",
+    "SHOW DATABASES",
+    "SHOW TABLES FROM memory",
+    "SHOW FUNCTIONS",
+    "SELECT * FROM duckdb_settings",
+    "SELECT * FROM arrow_scan(1, 2, 3)",
+    "SELECT * FROM pandas_scan(1)",
+    "EXPLAIN ANALYZE SELECT count(*) FROM orders",
     "SELECT * FROM call",
     "",
     " ",
     "\x00",
     "SELEC 1",
     "SELECT " + "(" * 5_000 + "1" + ")" * 5_000,
+    "SELECT " + "CASE WHEN true THEN " * 500 + "1" + " END" * 500,
 )
 
 
@@ -227,11 +239,20 @@ async def test_a_query_can_only_read_topics(serve):
     assert await rows(node, "SELECT count(*) FROM orders") == [[0]]
 
 
-async def test_a_query_ends_in_its_time_and_the_next_one_runs(serve):
+ENDLESS = (
+    SLOW,
+    "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
+    "SELECT levenshtein(repeat('a', 200000), repeat('b', 200000))",  # DuckDB does not look whether it is to stop
+    "SELECT pg_sleep(60)",
+)
+
+
+@pytest.mark.parametrize("query", ENDLESS)
+async def test_a_query_ends_in_its_time_and_the_next_one_runs(serve, query):
     node = await serve()
-    answer = await sql(node, SLOW, timeout_ms=1500)
+    answer = await sql(node, query, timeout_ms=1500)
     assert (answer.status, answer.problem) == (409, "query-too-slow")
-    assert await rows(node, "SELECT 1") == [[1]]
+    assert await rows(node, "SELECT regexp_matches(repeat('a', 100000) || '!', '^(a+)+$')") == [[False]]
 
 
 async def test_a_query_that_is_cancelled_ends(serve):
@@ -330,6 +351,9 @@ async def test_errors_say_what_is_wrong(serve):
     await node.produce("t", b"no json")
     unknown = await sql(node, "SELECT nothing FROM t")
     assert unknown.problem == "bad-query" and "nothing" in unknown.json["detail"]
+    for query, hint in (("EXPLAIN SELECT * FROM t", "--estimate"), ("SHOW TABLES", "tierlog topic list")):
+        refused = await sql(node, query)
+        assert refused.problem == "bad-query" and hint in refused.json["hint"], refused
     failed = await sql(node, "SELECT value::INT FROM t")
     assert failed.problem == "query-failed" and "no json" in failed.json["detail"]
 

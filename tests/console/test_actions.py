@@ -1,5 +1,10 @@
 """What a person does on the pages is done at the broker, and shown as the command that does the same."""
 
+import base64
+import io
+import json
+
+import fastavro
 import pytest
 
 from tests.console.browser import Browser
@@ -85,6 +90,7 @@ def records(client: Client, topic: str):
 def test_a_filter_says_how_far_it_has_looked(browser: Browser, scene: ServeProcess) -> None:
     browser.open(scene.url, "/topics/orders/messages?from=earliest&filter=total%20%3E%20550")
     browser.wait_for("records looked at")
+    browser.wait_for("from the bucket")
     browser.wait_for("More is there.")
     shown = len(browser.all("tbody tr"))
     assert shown >= 50
@@ -103,6 +109,109 @@ def test_a_key_is_found_in_both_tiers(browser: Browser, scene: ServeProcess) -> 
     assert {each.text for each in browser.all("tbody td.key")} == {"customer-094"}
     browser.press("Copy as")
     browser.wait_for("tierlog find orders --key customer-094")
+
+
+def test_a_condition_of_sql_picks_records_of_both_tiers(browser: Browser, scene: ServeProcess, client: Client) -> None:
+    pytest.importorskip("duckdb")
+    condition = "(value->>'total')::DOUBLE > 550 -- dear ones"
+    query = f"SELECT count(*) FROM orders WHERE partition = 1 AND {condition}"
+    [[dear]] = client.post(path("sql"), {"query": query})["rows"]
+    assert dear > 50
+    browser.open(scene.url, "/topics/orders/messages?partition=1")
+    browser.choose("From", "SQL where")
+    browser.type("Where", condition)
+    browser.press("Read")
+    browser.wait_for("The newest 50 records", 90)
+    browser.picture("where", whole=False)
+    browser.press("Show more")
+    wait_until(lambda: len(browser.all("tbody tr")) >= min(dear, 200), "more is shown", 60)
+    assert {each.text.split(":")[0] for each in browser.all("tbody td:first-child a")} == {"1"}
+    browser.press("Copy as")
+    browser.wait_for('SELECT partition, "offset"')
+    browser.press("Close", "dialog[open]")
+    browser.type("Where", "nothing > 1")
+    browser.press("Read")
+    browser.wait_for("DESCRIBE TOPIC names the columns")
+    browser.allowed = ("api/v1/sql",)
+
+
+LINE = {"type": "record", "name": "Line", "fields": [{"name": "item", "type": "string"}]}
+SCHEMA = {
+    "type": "record",
+    "name": "shop.Order",
+    "fields": [
+        {"name": "total", "type": "double"},
+        {"name": "customer", "type": ["null", "string"]},
+        {"name": "lines", "type": {"type": "array", "items": LINE}},
+        {"name": "gift", "type": ["null", "Line"]},
+        {"name": "counts", "type": {"type": "map", "values": "long"}},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["PLACED", "PAID"]}},
+        {"name": "mark", "type": {"type": "fixed", "name": "Mark", "size": 2}},
+        {"name": "share", "type": "float"},
+        {"name": "paid", "type": "boolean"},
+    ],
+}
+ORDER = {
+    "total": 12.5, "customer": "Zoë", "lines": [{"item": "mug"}, {"item": "pen"}], "gift": {"item": "card"},
+    "counts": {"small": -3, "large": 2**62}, "state": "PAID", "mark": b"\x00\xff", "share": 0.25, "paid": True,
+}  # fmt: skip
+SHOWN = {**ORDER, "counts": {"small": -3, "large": str(2**62)}, "mark": "00ff"}
+
+
+def avro(schema: object, value: object) -> bytes:
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, fastavro.parse_schema(schema), value)
+    return written.getvalue()
+
+
+def test_values_in_avro_are_shown_once_their_schema_is_known(
+    browser: Browser, scene: ServeProcess, client: Client
+) -> None:
+    client.post(path("topics"), {"name": "coded", "partitions": 1})
+    value = base64.b64encode(b"\0\0\0\0\7" + avro(SCHEMA, ORDER)).decode()
+    client.post(
+        path("topics", "coded", "messages", "batch"), {"messages": [{"value": value, "value_encoding": "base64"}]}
+    )
+    browser.open(scene.url, "/topics/coded/messages/0/0")
+    browser.wait_for("000000  00 00 00 00 07")
+    browser.press("Schema…")
+    browser.type("Schema", json.dumps(SCHEMA))
+    browser.choose("Bytes before a value", "5: a registry's number")
+    browser.press("Use it", "dialog[open]")
+    browser.wait_for('"customer": "Zoë"')
+    assert json.loads(browser.all("main pre.json")[0].text) == SHOWN
+    browser.picture("avro", whole=False)
+    browser.press("Send again")
+    browser.press("Send", "dialog[open]")
+    browser.wait_for("Partition 0, offset 1")
+    sent = client.get(path("topics", "coded", "partitions", 0, "messages"), offset=0)["messages"]
+    assert [each["value"] for each in sent] == [value] * 2, "the same bytes, not what was shown"
+    browser.open(scene.url, "/topics/coded/messages?from=earliest&filter=total%20%3E%2012")
+    browser.wait_for("2 shown")
+
+
+def test_bytes_that_are_no_avro_of_the_schema_are_refused(browser: Browser, scene: ServeProcess) -> None:
+    whole = avro(SCHEMA, ORDER)
+    itself = {"type": "record", "name": "R", "fields": [{"name": "r", "type": "R"}]}
+    nulls = {"type": "array", "items": "null"}
+    attempts = [
+        *((SCHEMA, whole[:cut]) for cut in range(len(whole))),
+        (SCHEMA, whole + b"\0"),
+        (nulls, b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\0"),
+        (itself, b""),
+        (["null", "string"], b"\x04"),
+        ("string", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
+    ]
+    browser.open(scene.url)
+    refused = browser.run_later(
+        """const done = arguments[2], attempts = arguments[1];
+        import(arguments[0]).then(({ decoder }) => done(attempts.map(([schema, bytes]) => {
+          try { return JSON.stringify(decoder({ schema, skip: 0 })(Uint8Array.from(bytes))) } catch { return null }
+        })))""",
+        f"{scene.url}/console/avro.js",
+        [[json.dumps(schema), list(data)] for schema, data in attempts],
+    )
+    assert refused == [None] * len(attempts)
 
 
 def test_a_live_tail_counts_what_it_leaves_out(browser: Browser, scene: ServeProcess, client: Client) -> None:

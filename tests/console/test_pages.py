@@ -8,7 +8,7 @@ from tierlog.process import ServeProcess
 PAGES = {
     "overview": ("/", "Everything is in order"),
     "topics": ("/topics", "orders"),
-    "topic": ("/topics/orders", "First offset"),
+    "topic": ("/topics/orders", "Next offset"),
     "tier-map": ("/topics/orders/tiers?partition=1", "Archived segments of partition 1"),
     "tier-map-by-time": ("/topics/orders/tiers?by=time", "in the bucket"),
     "topic-settings": ("/topics/orders/settings", "local.retention.ms"),

@@ -44,9 +44,9 @@ async function status(context) {
     replace(list, topics.length ? [table([
       { name: "Topic", key: "name", kind: "name", value: (topic) => [h("a", { href: at(topic, "tiers") }, topic.name), " ", topic.figures?.held ? badge("held", "bad") : null] },
       { name: "In the bucket", key: "stored_bytes", kind: "right", value: (topic) => bytes(topic.figures?.stored_bytes) },
-      { name: "Local", key: "size_bytes", kind: "right", value: (topic) => bytes(topic.figures?.size_bytes) },
+      { name: "Local", key: "size_bytes", kind: "right wide-only", value: (topic) => bytes(topic.figures?.size_bytes) },
       { name: "Waits", key: "backlog_bytes", kind: "right", value: (topic) => (topic.figures?.backlog_bytes ? bytes(topic.figures.backlog_bytes) : "–") },
-      { name: "For", kind: "right", value: (topic) => (topic.figures?.archive_lag_ms ? duration(topic.figures.archive_lag_ms) : "–") },
+      { name: "For", kind: "right wide-only", value: (topic) => (topic.figures?.archive_lag_ms ? duration(topic.figures.archive_lag_ms) : "–") },
       { name: "", kind: "right tight", value: (topic) => topic.figures?.stored_bytes > 0 && h("a", { href: at(topic, "cost") }, "What if…") },
     ], topics, { label: "Archived topics", sort: { key: wanted.sort, descending: wanted.descending }, onsort: (sort, descending) => change({ sort, descending, skip: 0 }) }), pager({ ...wanted, total, shown: topics.length }, (skip) => change({ skip }))]
       : empty("There are no topics yet", "A topic is archived with remote.storage.enable=true."));

@@ -16,6 +16,9 @@ export function count(value) {
   return value === null || value === undefined ? "–" : Number(value).toLocaleString("en-US");
 }
 
+// One thing, or several.
+export const many = (value, thing) => `${count(value)} ${thing}${value === 1 ? "" : "s"}`;
+
 export function short(value) {
   if (value === null || value === undefined) return "–";
   if (value < 10_000) return count(value);

@@ -52,7 +52,7 @@ async function offsets(context, name) {
       { name: "Topic", kind: "name", value: (each) => h("a", { href: context.link(`/topics/${encodeURIComponent(each.topic)}`) }, each.topic) },
       { name: "Partition", kind: "right", value: (each) => each.partition },
       { name: "Next to read", kind: "right", value: (each) => (each.offset === null ? "–" : h("a", { href: context.link(`/topics/${encodeURIComponent(each.topic)}/messages`, { partition: each.partition, from: "offset", offset: each.offset }) }, count(each.offset))) },
-      { name: "End", kind: "right", value: (each) => count(each.high_watermark) },
+      { name: "End", kind: "right wide-only", value: (each) => count(each.high_watermark) },
       { name: "Lag", kind: "right", value: (each) => (each.lag === null ? h("span", { class: "faint" }, "not known") : short(each.lag)) },
       { name: "Member", kind: "wrap wide-only", value: (each) => assigned.get(`${each.topic}-${each.partition}`)?.client_id ?? h("span", { class: "faint" }, "nobody") },
     ], told.offsets, { label: "Offsets" }) : empty("It has committed nothing", ""), { flush: true }));
@@ -130,7 +130,7 @@ async function deadLetters(context, name) {
   const told = await get(path("consumer-groups", name, "dead-letters"));
   return h("div", { class: "stack" },
     card("Set aside", told.topics.length ? table([
-      { name: "Topic", kind: "name", value: (each) => each.topic },
+      { name: "Topic", kind: "name wide-only", value: (each) => each.topic },
       { name: "Set aside in", kind: "wrap", value: (each) => h("a", { href: context.link(`/topics/${encodeURIComponent(each.dead_letter_topic)}/messages`, { from: "earliest" }) }, each.dead_letter_topic) },
       { name: "Records", kind: "right", value: (each) => count(each.count) },
       { name: "", kind: "right tight", value: (each) => !readOnly() && each.count > 0 && button("Redrive…", () => redrive(context, name, each), { kind: "small" }) },

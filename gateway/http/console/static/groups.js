@@ -2,7 +2,7 @@
 
 import { get, path } from "./api.js";
 import { h, replace } from "./dom.js";
-import { count, short } from "./format.js";
+import { count, many, short } from "./format.js";
 import { curl, tierlog } from "./state.js";
 import { badge, card, empty, head, pager, problem, searchBox, table } from "./ui.js";
 
@@ -21,7 +21,7 @@ export async function page(context) {
   const refresh = async () => {
     const wanted = asked();
     const { groups, total } = await get(path("consumer-groups"), wanted, context.signal);
-    replace(lead, `${count(total)} ${total === 1 ? "group" : "groups"}`);
+    replace(lead, many(total, "group"));
     replace(list, groups.length ? [table([
       { name: "Group", key: "group", kind: "name", value: (group) => h("a", { href: context.link(`/groups/${encodeURIComponent(group.group)}`) }, group.group) },
       { name: "State", key: "state", value: (group) => badge(words(group.state), TONES[group.state]) },

@@ -1,12 +1,13 @@
 // One record, at an address that stays: its key, headers and value in every form.
 
 import { get, path } from "./api.js";
+import { decoderOf, keep, known } from "./avro.js";
 import { h, replace } from "./dom.js";
 import { asHex, asText, bytes, count, decode, time } from "./format.js";
 import { produce } from "./messages.js";
 import { prepare, whole } from "./records.js";
 import { curl, readOnly, spark, sqlName, tierlog } from "./state.js";
-import { badge, button, card, copy, empty, facts, head, linkButton, table } from "./ui.js";
+import { badge, button, card, copy, dialog, empty, facts, field, head, linkButton, select, table } from "./ui.js";
 
 export async function page(context) {
   const [name, partition, offset] = [context.params[0], Number(context.params[1]), Number(context.params[2])];
@@ -17,7 +18,7 @@ export async function page(context) {
   const from = there ? Math.max(offset, bounds.log_start_offset) : 0;
   const told = there ? await get(path("topics", name, "partitions", partition, "messages"), { offset: from, limit: 1 }) : { messages: [] };
   const found = told.messages[0];
-  const here = found && found.offset === offset ? prepare(found, partition) : null;
+  const here = found && found.offset === offset ? prepare(found, partition, decoderOf(name)) : null;
   const at = (place) => context.link(`/topics/${encodeURIComponent(name)}/messages/${partition}/${place}`);
   const low = bounds?.log_start_offset ?? 0;
   const top = head({
@@ -35,11 +36,12 @@ export async function page(context) {
   if (!here) return [top, card(null, empty("There is no record at this offset", found ? `The next one is at ${count(found.offset)}. Compaction and transactions leave such gaps.` : "It may not have been written yet."))];
   const tier = await tierOf(name, partition, offset);
   const body = h("div");
-  const forms = here.shown.kind === "JSON" ? ["JSON", "text", "hex"] : here.shown.kind === "text" ? ["text", "hex"] : here.shown.kind === "null" ? [] : ["hex"];
+  const forms = { JSON: ["JSON", "text", "hex"], Avro: ["Avro", "hex"], text: ["text", "hex"], null: [] }[here.shown.kind] ?? ["hex"];
   const choose = h("div", { class: "row" });
   const draw = (form) => {
     replace(body, whole(here, form));
     replace(choose, forms.map((each) => button(each, () => draw(each), { kind: "small", "aria-pressed": each === form ? "true" : "false" })),
+      ["Avro", "bytes"].includes(here.shown.kind) && button("Schema…", () => askForSchema(context, name), { kind: "small" }),
       here.shown.text !== null && button("Copy", () => copy(here.shown.text), { kind: "small" }));
   };
   draw(forms[0]);
@@ -71,6 +73,17 @@ async function tierOf(name, partition, offset) {
   } catch {
     return null; // there is no bucket, or it may not be seen
   }
+}
+
+function askForSchema(context, name) {
+  const given = known(name) ?? { schema: "", skip: 0 };
+  const schema = h("textarea", { class: "input", rows: 10, spellcheck: "false", placeholder: '{"type": "record", "name": "Order", "fields": [{"name": "total", "type": "double"}]}' }, given.schema);
+  const skip = select([["0", "none"], ["5", "5: a registry's number"], ["10", "10: a fingerprint"]], given.skip);
+  dialog({
+    title: `Avro schema of ${name}`, wide: true, action: "Use it",
+    body: [h("p", { class: "soft" }, "It is kept in this browser. Without one, values are shown as bytes."), field("Schema", schema), field("Bytes before a value", skip)],
+    run: () => { keep(name, schema.value.trim() ? { schema: schema.value, skip: Number(skip.value) } : null); context.reload(); },
+  });
 }
 
 function again(context, name, topic, here) {

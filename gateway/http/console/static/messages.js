@@ -3,10 +3,12 @@
 // The tail is a sample: where more comes than one can read, it leaps to the newest and counts what it left out.
 
 import { get, path, post } from "./api.js";
+import { decoderOf } from "./avro.js";
 import { h, replace } from "./dom.js";
-import { bytes, count, duration } from "./format.js";
+import { bytes, count, duration, many } from "./format.js";
 import { columns, filter, prepare } from "./records.js";
 import { curl, readOnly, session, spark, sqlName, tierlog } from "./state.js";
+import { commands as whereCommands, where } from "./where.js";
 import { button, card, check, dialog, empty, field, head, input, linkButton, meter, notice, problem, select, table, toast } from "./ui.js";
 
 const PAGE = 50;
@@ -21,8 +23,9 @@ export async function page(context) {
   const { query } = context;
   let topic = await get(path("topics", name));
   const box = {
-    from: select([["latest", "Newest"], ["earliest", "Oldest"], ["time", "Time"], ["offset", "Offset"], ...(session.sql ? [["key", "Key"]] : []), ["tail", "Live"]], query.from ?? "latest", { "aria-label": "From" }),
+    from: select([["latest", "Newest"], ["earliest", "Oldest"], ["time", "Time"], ["offset", "Offset"], ...(session.sql ? [["key", "Key"], ["where", "SQL where"]] : []), ["tail", "Live"]], query.from ?? "latest", { "aria-label": "From" }),
     key: input({ value: query.key ?? "", placeholder: "the whole key" }),
+    where: input({ value: query.where ?? "", placeholder: "(value->>'total')::DOUBLE > 100 AND timestamp > now() - INTERVAL 1 DAY", class: "input mono" }),
     offset: input({ type: "number", min: 0, value: query.offset ?? "0" }),
     time: input({ type: "datetime-local", step: 1, value: query.time ?? hourAgo() }),
     partition: select([["", "all"], ...topic.partitions.map((each) => [each.partition, each.partition])], query.partition ?? ""),
@@ -34,7 +37,12 @@ export async function page(context) {
   const offsetField = field("Offset", box.offset);
   const timeField = field("Since", box.time);
   const keyField = field("Key", box.key);
-  const toggle = () => { offsetField.hidden = box.from.value !== "offset"; timeField.hidden = box.from.value !== "time"; keyField.hidden = box.from.value !== "key"; };
+  const whereField = h("div", { class: "whole" }, field("Where", box.where));
+  const filterField = field("Filter", box.filter);
+  const toggle = () => {
+    for (const [kind, shown] of Object.entries({ offset: offsetField, time: timeField, key: keyField, where: whereField })) shown.hidden = box.from.value !== kind;
+    filterField.hidden = box.from.value === "where";
+  };
   box.from.addEventListener("change", toggle);
   toggle();
   const run = async () => {
@@ -46,13 +54,15 @@ export async function page(context) {
       const test = filter(box.filter.value);
       topic = await get(path("topics", name), {}, signal);
       if (box.from.value === "tail") await tail(context, topic, test, results, signal, chosen());
+      else if (box.from.value === "where") await where(name, condition(), place(context, name), results, signal);
       else if (box.from.value === "key") await find(context, name, box.key.value, test, results, signal);
       else await scan(context, topic, starts(), { test, filtered: box.filter.value !== "" }, results, signal);
     } catch (error) {
       if (error.name !== "AbortError") replace(results, problem(error));
     }
   };
-  const asked = () => ({ from: box.from.value, offset: box.from.value === "offset" ? box.offset.value : "", time: box.from.value === "time" ? box.time.value : "", key: box.from.value === "key" ? box.key.value : "", partition: box.partition.value, filter: box.filter.value });
+  const asked = () => ({ from: box.from.value, offset: box.from.value === "offset" ? box.offset.value : "", time: box.from.value === "time" ? box.time.value : "", key: box.from.value === "key" ? box.key.value : "", where: box.from.value === "where" ? box.where.value : "", partition: box.partition.value, filter: box.filter.value });
+  const condition = () => ({ condition: box.where.value, partition: box.partition.value });
   const chosen = () => topic.partitions.filter((each) => (box.partition.value === "" || each.partition === Number(box.partition.value)) && each.last_stable_offset !== null);
   // Where each partition begins and ends for this look.
   const starts = () => {
@@ -67,6 +77,7 @@ export async function page(context) {
   };
   const commands = () => {
     if (box.from.value === "key") return keyCommands(name, box.key.value);
+    if (box.from.value === "where") return whereCommands(name, condition());
     const partition = box.partition.value === "" ? [] : ["--partition", box.partition.value];
     const start = { earliest: ["--from-beginning"], latest: ["--from", "-1h"], offset: ["--offset", box.offset.value], time: ["--from", iso(box.time.value)], tail: ["--follow"] }[box.from.value];
     const where = { earliest: "offset=earliest", latest: `from=${iso(hourAgo())}`, offset: `offset=${box.offset.value}`, time: `from=${iso(box.time.value)}`, tail: "offset=latest&wait_ms=8000" }[box.from.value];
@@ -78,7 +89,7 @@ export async function page(context) {
     };
   };
   const form = h("form", { class: "form wide", onsubmit: (event) => { event.preventDefault(); run(); } },
-    field("From", box.from), offsetField, timeField, keyField, field("Partition", box.partition), field("Filter", box.filter),
+    field("From", box.from), offsetField, timeField, keyField, field("Partition", box.partition), filterField, whereField,
     h("div", { class: "row" }, h("button", { class: "button main", type: "submit" }, "Read"), button("Stop", () => stop.abort(), {})));
   setTimeout(run);
   return [
@@ -104,14 +115,25 @@ const place = (context, name) => (record) => context.link(`/topics/${encodeURICo
 async function readSome(name, part, limit, most, signal) {
   const where = part.at === null ? { from: part.from } : { offset: part.at };
   const told = await get(path("topics", name, "partitions", part.partition, "messages"), { ...where, limit, max_bytes: most }, signal);
-  return { found: told.messages.map((each) => prepare(each, part.partition)), next: told.next_offset };
+  const avro = decoderOf(name);
+  return { found: told.messages.map((each) => prepare(each, part.partition, avro)), next: told.next_offset };
+}
+
+const sizeOf = (records) => records.reduce((total, each) => total + each.size, 0);
+
+// Where the local part of each partition begins: what is before it comes from the bucket. Empty where there is none.
+async function localStarts(name, signal) {
+  if (!session.archive) return new Map();
+  const { partitions } = await get(path("topics", name, "archive"), { limit: 0 }, signal).catch(() => ({ partitions: [] }));
+  return new Map(partitions.filter((each) => each.local && each.archived).map((each) => [each.partition, each.local.start_offset]));
 }
 
 // Looks through partitions until a page is full or the end is reached; then it can go on.
 async function scan(context, topic, parts, { test, filtered }, results, signal) {
   const name = topic.name;
+  const local = await localStarts(name, signal);
   const all = parts.reduce((total, each) => total + Math.max(0, each.end - each.start), 0);
-  const seen = { records: 0, bytes: 0, began: performance.now(), shown: [] };
+  const seen = { records: 0, bytes: 0, archived: 0, began: performance.now(), shown: [] };
   const shown = h("div");
   const progress = h("div");
   replace(results, progress, card(null, shown, { flush: true }));
@@ -119,7 +141,7 @@ async function scan(context, topic, parts, { test, filtered }, results, signal) 
   const draw = (running) => {
     const left = open().reduce((total, each) => total + each.end - (each.at ?? each.start), 0);
     const share = all ? 1 - left / all : 1;
-    const words = `${count(seen.records)} records looked at, ${bytes(seen.bytes)} of values, ${count(seen.shown.length)} shown, ${duration(performance.now() - seen.began)}`;
+    const words = `${many(seen.records, "record")} looked at, ${bytes(seen.bytes)} of values${seen.archived ? ` (${bytes(seen.archived)} from the bucket)` : ""}, ${count(seen.shown.length)} shown, ${duration(performance.now() - seen.began)}`;
     replace(progress, h("div", { class: "stack", css: { gap: "6px" }, role: "status" }, h("div", { class: "row" },
       h("span", { class: "grow soft num" }, running ? `Reading… ${words}` : open().length ? `${words}. More is there.` : `${words}. Up to the end.`),
       !running && open().length > 0 && button("Read on", () => go().catch(fail), { kind: "small" })), meter(share, "How far")));
@@ -137,7 +159,8 @@ async function scan(context, topic, parts, { test, filtered }, results, signal) 
         const { found, next } = await readSome(name, part, filtered ? AT_ONCE : want, MOST_BYTES, signal);
         const within = found.filter((each) => each.offset < part.end);
         seen.records += within.length;
-        seen.bytes += within.reduce((total, each) => total + each.size, 0);
+        seen.bytes += sizeOf(within);
+        seen.archived += sizeOf(within.filter((each) => each.offset < local.get(part.partition)));
         seen.shown.push(...within.filter(test));
         part.at = next > (part.at ?? -1) ? next : part.end;
       }));
@@ -155,7 +178,7 @@ async function find(context, name, key, test, results, signal) {
   if (!key) return replace(results, empty("Which key?", "Write the whole key: it is looked up, not searched for."));
   replace(results, h("p", { role: "status", class: "soft" }, "Looking in both tiers…"), h("div", { class: "meter busy" }, h("div")));
   const told = await get(path("topics", name, "keys", key), { limit: PAGE }, signal);
-  const shown = told.messages.map((each) => prepare(each, each.partition)).filter(test);
+  const shown = told.messages.map((each) => prepare(each, each.partition, decoderOf(name))).filter(test);
   const { files, files_skipped: skipped, hot_rows: hot, bytes: size } = told.searched;
   return replace(results,
     h("p", { role: "status", class: "soft num" }, `${count(shown.length)} records in ${duration(told.elapsed_ms)}: ${count(files)} files read, ${count(skipped)} skipped, ${bytes(size)}, ${count(hot)} records from brokers. ${told.complete ? "There are no older ones." : "There are older ones."}`),

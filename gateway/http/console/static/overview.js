@@ -3,7 +3,7 @@
 import { get, path } from "./api.js";
 import { chart, legend, sum } from "./chart.js";
 import { h, replace } from "./dom.js";
-import { ago, bytes, count, duration, money, rate, short } from "./format.js";
+import { ago, bytes, count, duration, many, money, rate, short } from "./format.js";
 import { curl, session, tierlog } from "./state.js";
 import { badge, card, head, linkButton, notice, stats, table } from "./ui.js";
 
@@ -15,16 +15,16 @@ export function troubles(cluster, figures) {
   const { brokers, silent } = figures;
   const found = [];
   const say = (tone, title, text) => found.push({ tone, title, text });
-  const many = (name) => total(brokers, name);
+  const all = (name) => total(brokers, name);
   if (cluster.metadata_error) say("bad", "The metadata store does not answer", cluster.metadata_error);
   if (cluster.controller === null) say("bad", "The cluster has no controller", "Leaders cannot change until a broker takes the part. Look at the brokers' logs.");
-  if (many("failed_logs")) say("bad", `${many("failed_logs")} logs take no more writes`, "A disk failed or files are gone. /readyz names them.");
+  if (all("failed_logs")) say("bad", `No more writes: ${many(all("failed_logs"), "log")}`, "A disk failed or files are gone. /readyz names them.");
   for (const each of brokers.filter((broker) => broker.disk_full)) say("bad", `The disk of broker ${each.broker} is full`, "Writes are refused until there is room: lower retention or add disk.");
-  if (many("damaged_segments")) say("bad", `${many("damaged_segments")} damaged segments`, "Readers of them get an error. They are mended from other replicas where there are some.");
-  if (many("under_min_in_sync")) say("bad", `${many("under_min_in_sync")} partitions refuse writes with acks=all`, "Fewer replicas are in sync than min.insync.replicas asks for.");
-  if (many("held")) say("bad", `The archive of ${many("held")} partitions waits for a decision`, "The archive page says why, and what can be done.");
+  if (all("damaged_segments")) say("bad", many(all("damaged_segments"), "damaged segment"), "Readers of them get an error. They are mended from other replicas where there are some.");
+  if (all("under_min_in_sync")) say("bad", `Writes with acks=all are refused: ${many(all("under_min_in_sync"), "partition")}`, "Fewer replicas are in sync than min.insync.replicas asks for.");
+  if (all("held")) say("bad", `The archive waits for a decision: ${many(all("held"), "partition")}`, "The archive page says why, and what can be done.");
   if (silent.length) say("warn", `Broker ${silent.join(", ")} does not tell its figures`, "It is down, cannot be reached, or is of an older version. Sums are without it.");
-  if (many("under_replicated")) say("warn", `${many("under_replicated")} partitions have replicas missing`, "A broker is down or behind. They are safe as long as one in-sync replica is.");
+  if (all("under_replicated")) say("warn", `Replicas are missing: ${many(all("under_replicated"), "partition")}`, "A broker is down or behind. They are safe as long as one in-sync replica is.");
   const late = Math.max(0, ...brokers.map((each) => each.archive_lag_ms));
   if (late > 900_000) say("warn", `Archiving is ${duration(late)} behind`, "Does the bucket answer? The archive page says why it fails.");
   return found;
@@ -42,15 +42,16 @@ export async function page(context) {
     const [now, figures] = await Promise.all([get(path("cluster"), {}, context.signal), get(path("cluster", "figures"), {}, context.signal)]);
     const { brokers } = figures;
     const wrong = troubles(now, figures);
-    replace(health, wrong.length ? wrong.map(({ tone, title, text }) => notice(tone, title, text)) : notice("good", "Everything is in order", `${count(brokers.length)} of ${count(now.brokers.length)} brokers answer, every replica is in sync, nothing is damaged.`));
+    replace(health, wrong.length ? wrong.map(({ tone, title, text }) => notice(tone, title, text)) : notice("good", "Everything is in order", `${now.brokers.length === 1 ? "The broker answers" : `${count(brokers.length)} of ${count(now.brokers.length)} brokers answer`}, every replica is in sync, nothing is damaged.`));
     const measured = brokers.some((each) => each.at_ms);
+    const known = (name, show) => (measured ? show(total(brokers, name)) : "–");
     replace(numbers, stats(
-      { name: "Written", value: rate(total(brokers, "in_bytes_per_s")), under: `${count(now.topics)} topics, ${count(now.partitions)} partitions` },
-      { name: "Read", value: rate(total(brokers, "out_bytes_per_s")), under: `${count(total(brokers, "kafka_connections"))} Kafka, ${count(total(brokers, "http_connections"))} HTTP connections` },
-      { name: "Lag of all groups", value: measured ? short(lagOf(brokers)) : "–", under: `${count(total(brokers, "groups"))} groups, in records` },
+      { name: "Written", value: known("in_bytes_per_s", rate), under: `${many(now.topics, "topic")}, ${many(now.partitions, "partition")}` },
+      { name: "Read", value: known("out_bytes_per_s", rate), under: `${count(total(brokers, "kafka_connections"))} Kafka, ${count(total(brokers, "http_connections"))} HTTP connections` },
+      { name: "Lag of all groups", value: measured ? short(lagOf(brokers)) : "–", under: measured ? `${many(total(brokers, "groups"), "group")}, in records` : "in records" },
       { name: "On local disks", value: bytes(total(brokers, "size_bytes")), under: `${bytes(total(brokers, "disk_free_bytes"))} free` },
-      session.archive && { name: "In the bucket", value: bytes(total(brokers, "stored_bytes")), under: `${bytes(total(brokers, "backlog_bytes"))} wait to be archived` },
-      session.archive && { name: "Bucket, per day", value: money(total(brokers, "cost_per_day")), under: "storage and requests, list prices" },
+      session.archive && { name: "In the bucket", value: known("stored_bytes", bytes), under: total(brokers, "backlog_bytes") ? `${bytes(total(brokers, "backlog_bytes"))} wait to be archived` : "nothing waits to be archived" },
+      session.archive && { name: "Bucket, per day", value: known("cost_per_day", money), under: "storage and requests, list prices" },
     ));
     const series = (name, text, className) => ({ name: text, className, ...sum(brokers.map((each) => each.history[name]?.hour)) });
     replace(charts,

@@ -1,12 +1,18 @@
-// Records as people read them: decoded as JSON, text or bytes; filtered; shown as rows.
+// Records as people read them: decoded as JSON, Avro, text or bytes; filtered; shown as rows.
 
 import { h } from "./dom.js";
 import { asHex, asText, bytes, count, decode, time } from "./format.js";
 
-// Returns {kind, text, json, raw} for the value of a message as the API tells it (base64, or null).
-export function read(base64) {
+// Returns {kind, text, json, raw} for the value of a message as the API tells it (base64, or null). `avro` reads those
+// of a topic whose schema is known; what does not fit it is shown as it is.
+function read(base64, avro) {
   const raw = decode(base64);
   if (raw === null) return { kind: "null", text: null, raw: null };
+  if (avro) {
+    try {
+      return { kind: "Avro", text: null, json: avro(raw), raw };
+    } catch { /* it is something else */ }
+  }
   const text = asText(raw);
   if (text === null) return { kind: "bytes", text: null, raw };
   const first = text.trimStart()[0];
@@ -21,8 +27,8 @@ export function read(base64) {
   return { kind: "text", text, raw };
 }
 
-export function prepare(message, partition) {
-  return { ...message, partition, shown: read(message.value), size: message.value === null ? 0 : Math.floor((message.value.length * 3) / 4) };
+export function prepare(message, partition, avro) {
+  return { ...message, partition, shown: read(message.value, avro), size: message.value === null ? 0 : Math.floor((message.value.length * 3) / 4) };
 }
 
 // A filter: words that key, value or headers contain; or `path = value`, `path > 10` for JSON. Returns a test, or throws.
@@ -32,7 +38,7 @@ export function filter(text) {
   const compared = /^([\w$.[\]-]+)\s*(=|!=|>=|<=|>|<|~)\s*(.+)$/.exec(wanted);
   if (!compared) {
     const words = wanted.toLowerCase();
-    return ({ key, shown, headers }) => [key ?? "", shown.text ?? "", ...headers.flatMap((each) => [each.key ?? "", each.value ?? ""])].some((each) => each.toLowerCase().includes(words));
+    return ({ key, shown, headers }) => [key ?? "", shown.text ?? (shown.json === undefined ? "" : JSON.stringify(shown.json)), ...headers.flatMap((each) => [each.key ?? "", each.value ?? ""])].some((each) => each.toLowerCase().includes(words));
   }
   const [, place, sign, given] = compared;
   const steps = place.replace(/^\$\.?/, "").replace(/\[(\d+)\]/g, ".$1").split(".").filter(Boolean);
@@ -60,9 +66,10 @@ function compare(found, sign, literal) {
 }
 
 export function preview({ shown }) {
+  if (shown.kind === "none") return h("span", { class: "faint" }, "no text");
   if (shown.kind === "null") return h("span", { class: "faint" }, "null (a tombstone)");
   if (shown.kind === "bytes") return h("span", { class: "value cut" }, h("span", { class: "faint" }, `${bytes(shown.raw.length)} of bytes `), [...shown.raw.subarray(0, 24)].map((each) => each.toString(16).padStart(2, "0")).join(" "));
-  return h("span", { class: "value cut" }, shown.text.slice(0, 400));
+  return h("span", { class: "value cut" }, (shown.text ?? JSON.stringify(shown.json)).slice(0, 400));
 }
 
 export function keyText({ key, key_encoding: encoding }) {
@@ -90,7 +97,7 @@ export function pretty(json) {
 export function whole({ shown }, form) {
   if (shown.kind === "null") return h("p", { class: "faint" }, "null: a tombstone. A compacted topic forgets the key.");
   if (form === "hex" || shown.kind === "bytes") return h("pre", { class: "mono", tabindex: "0" }, asHex(shown.raw));
-  if (form !== "text" && shown.kind === "JSON") return pretty(shown.json);
+  if (form !== "text" && shown.json !== undefined) return pretty(shown.json);
   return h("pre", { class: "mono", tabindex: "0" }, shown.text);
 }
 
@@ -98,5 +105,5 @@ export const columns = (link) => [
   { name: "Place", kind: "right tight", value: (record) => h("a", { href: link(record), title: `Partition ${record.partition}, offset ${count(record.offset)}` }, `${record.partition}:${record.offset}`), also: (record) => time(record.timestamp).slice(5) },
   { name: "Time", kind: "tight num wide-only", value: (record) => time(record.timestamp) },
   { name: "Key", kind: "key", value: (record) => h("span", { class: "value" }, keyText(record)) },
-  { name: "Value", value: preview },
+  { name: "Value", kind: "record-value", value: preview },
 ];

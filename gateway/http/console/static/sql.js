@@ -2,7 +2,7 @@
 
 import { get, lines, path, post, remove, send } from "./api.js";
 import { h, replace } from "./dom.js";
-import { bytes, count, duration, money } from "./format.js";
+import { bytes, count, duration, many, money } from "./format.js";
 import { curl, sqlName, tierlog } from "./state.js";
 import { badge, button, card, empty, field, head, notice, problem, select, table } from "./ui.js";
 
@@ -12,17 +12,16 @@ const MOST_SHOWN = 1000;
 const FORMS = [["text/csv", "CSV", "csv"], ["application/json", "JSON", "json"], ["application/vnd.apache.arrow.stream", "Arrow", "arrows"], ["application/vnd.apache.parquet", "Parquet", "parquet"]];
 
 export async function page(context) {
-  const { topics } = await get(path("topics"), { limit: 200, internal: false }).catch(() => ({ topics: [] }));
+  const { topics } = await get(path("topics"), { limit: 1, internal: false, figures: true, sort: "records", descending: true }).catch(() => ({ topics: [] }));
   const editor = h("textarea", { class: "input", rows: 6, spellcheck: "false", "aria-label": "Query", value: context.query.q ?? (topics.length ? `SELECT * FROM ${sqlName(topics[0].name)} ORDER BY timestamp DESC LIMIT 100` : "SELECT 1") });
-  const estimate = h("div", { class: "soft num", role: "status" });
+  const estimate = h("div", { class: "soft num", role: "status" }, "What would it read?");
   const results = h("div", { class: "stack" });
   let stop = new AbortController();
   let running = null;
   const query = () => editor.value.trim().replace(/;$/, "");
   const look = async () => {
     try {
-      const told = await post(path("sql", "estimate"), { query: query() });
-      replace(estimate, `At most ${count(told.files)} files, ${bytes(told.bytes)}, ${count(told.requests)} requests (${money(told.cost)}) and ${count(told.hot_offsets)} records from brokers`);
+      replace(estimate, await estimated(query()));
     } catch (error) {
       replace(estimate, h("span", { class: "faint" }, error.message));
     }
@@ -35,7 +34,7 @@ export async function page(context) {
     running = `console-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`;
     context.adjust({ q: query() });
     remember(query());
-    await ask(query(), running, results, stop.signal).catch((error) => error.name !== "AbortError" && replace(results, problem(error)));
+    await ask(query(), running, results, stop.signal).then((found) => show(results, found)).catch((error) => error.name !== "AbortError" && replace(results, problem(error)));
     running = null;
   };
   const cancel = async () => {
@@ -58,7 +57,7 @@ export async function page(context) {
       card(null, h("div", { class: "stack", css: { gap: "10px" } }, field("Query", editor), estimate,
         h("div", { class: "row" }, button("Run", run, { kind: "main", title: "Ctrl+Enter" }), button("Cancel", cancel), h("span", { class: "grow" }), past.length > 0 && history, form, button("Download", () => download(query(), form.value).catch((error) => replace(results, problem(error)))))),
       ),
-      topics.length > 0 && h("details", {}, h("summary", {}, "Columns and examples"), examples(sqlName(topics[0].name), (text) => { editor.value = text; look(); })),
+      topics.length > 0 && h("details", { open: !context.query.q }, h("summary", {}, "Columns and examples"), examples(sqlName(topics[0].name), (text) => { editor.value = text; look(); })),
       results),
   ];
 }
@@ -71,33 +70,42 @@ function examples(topic, use) {
     ["One key", `SELECT * FROM ${topic} WHERE key = 'ada' ORDER BY "offset"`],
   ];
   return card(null, [h("p", { class: "soft" }, "Every topic has the columns ", h("code", {}, "partition, offset, timestamp, timestampType, key, value, headers, leaderEpoch"), "."), table([
-    { name: "For", kind: "tight", value: ([text]) => text },
-    { name: "Query", kind: "wrap mono", value: ([, query]) => query },
+    { name: "For", kind: "name", value: ([text]) => text, also: ([, query]) => h("code", {}, query) },
+    { name: "Query", kind: "wrap mono wide-only", value: ([, query]) => query },
     { name: "", kind: "right tight", value: ([text, query]) => button("Use", () => use(query), { kind: "plain small", label: `Use: ${text}` }) },
   ], some, { label: "Examples" })]);
 }
 
-async function ask(query, id, results, signal) {
-  const state = { columns: [], rows: [], elapsed: 0, scanned: null, summary: null };
+// Runs a query and shows how far it is. Returns {columns, rows, summary}.
+export async function ask(query, id, results, signal) {
+  const state = { columns: [], rows: [], summary: null };
   const began = performance.now();
-  const progress = () => replace(results, h("p", { role: "status", class: "soft num" }, `Running for ${duration(performance.now() - began)}${state.scanned ? ` · ${read(state.scanned)}` : ""}`), h("div", { class: "meter busy" }, h("div")));
+  const progress = (scanned) => replace(results, h("p", { role: "status", class: "soft num" }, `Running for ${duration(performance.now() - began)}${scanned?.requests === undefined ? "" : ` · ${read(scanned)}`}`), h("div", { class: "meter busy" }, h("div")));
   progress();
   for await (const line of lines("POST", path("sql"), { body: { query, id }, signal })) {
-    if (line.type === "progress") { state.scanned = line.scanned; progress(); }
+    if (line.type === "progress") progress(line.scanned);
     else if (line.type === "columns") state.columns = line.columns;
     else if (line.type === "rows") state.rows.push(...line.rows);
     else if (line.type === "summary") state.summary = line;
     else if (line.type === "error") throw Object.assign(new Error(line.error.detail), line.error);
   }
-  const { summary } = state;
-  if (!summary) throw new Error("The answer broke off before its end.");
-  const shown = state.rows.slice(0, MOST_SHOWN);
-  replace(results,
-    h("div", { class: "row", role: "status" }, h("span", { class: "grow soft num" }, `${count(summary.row_count)} rows in ${duration(summary.elapsed_ms)} · ${read(summary.scanned)}`), summary.truncated && badge(`truncated: too many ${summary.truncated}`, "warn"), shown.length < state.rows.length && badge(`${count(shown.length)} shown`)),
-    card(null, table(state.columns.map(({ name, type }, index) => ({ name: h("span", { title: type }, name), kind: /INT|DOUBLE|FLOAT|DECIMAL/.test(type) ? "right" : "wrap", value: (row) => cell(row[index]) })), shown, { label: "Result", none: empty("No rows", "The query ran to its end and found none.") }), { flush: true }));
+  if (!state.summary) throw new Error("The answer broke off before its end.");
+  return state;
 }
 
-const read = ({ files, files_skipped: skipped, hot_rows: hot, bytes: size, requests }) => `${count(files)} files read, ${count(skipped)} skipped, ${bytes(size)} in ${count(requests)} requests, ${count(hot)} records from brokers`;
+function show(results, { columns, rows, summary }) {
+  const shown = rows.slice(0, MOST_SHOWN);
+  replace(results,
+    h("div", { class: "row", role: "status" }, h("span", { class: "grow soft num" }, `${many(summary.row_count, "row")} in ${duration(summary.elapsed_ms)} · ${read(summary.scanned)}`), summary.truncated && badge(`truncated: too many ${summary.truncated}`, "warn"), shown.length < rows.length && badge(`${count(shown.length)} shown`)),
+    card(null, table(columns.map(({ name, type }, index) => ({ name: h("span", { title: type }, name), kind: /INT|DOUBLE|FLOAT|DECIMAL/.test(type) ? "right" : "wrap", value: (row) => cell(row[index]) })), shown, { label: "Result", none: empty("No rows", "The query ran to its end and found none.") }), { flush: true }));
+}
+
+export const read = ({ files, files_skipped: skipped, hot_rows: hot, bytes: size, requests }) => `${many(files, "file")} read, ${count(skipped)} skipped, ${bytes(size)} in ${many(requests, "request")}, ${many(hot, "record")} from brokers`;
+
+async function estimated(query) {
+  const { files, bytes: size, requests, cost, hot_offsets: hot } = await post(path("sql", "estimate"), { query });
+  return `At most ${many(files, "file")}, ${bytes(size)}, ${many(requests, "request")} (${money(cost)}) and ${many(hot, "record")} from brokers`;
+}
 
 function cell(value) {
   if (value === null) return h("span", { class: "faint" }, "null");

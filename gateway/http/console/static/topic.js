@@ -2,7 +2,7 @@
 
 import { gather, get, patch, path, remove } from "./api.js";
 import { h, replace } from "./dom.js";
-import { bytes, count, duration, money, rate, retention, short, time } from "./format.js";
+import { bytes, count, duration, many, money, rate, retention, short, time } from "./format.js";
 import { curl, readOnly, session, spark, sqlName, tierlog } from "./state.js";
 import { badge, button, card, dialog, empty, facts, field, head, input, linkButton, notice, problem, searchBox, select, stats, table, tabs, toast } from "./ui.js";
 import { KINDS, objectName, ranges, segmentNames, segmentRow, tierBar, tierLegend, timeOf } from "./tiers.js";
@@ -38,11 +38,11 @@ function summary(topic, row) {
   const records = topic.partitions.reduce((total, each) => total + (each.high_watermark === null ? 0 : each.high_watermark - each.log_start_offset), 0);
   const missing = topic.partitions.filter((each) => each.isr.length < each.replicas.length).length;
   return stats(
-    { name: "Records", value: short(records), under: `${count(topic.partitions.length)} partitions` },
+    { name: "Records", value: short(records), under: many(topic.partitions.length, "partition") },
     { name: "Written", value: rate(seen?.in_bytes_per_s), under: `read ${rate(seen?.out_bytes_per_s)}` },
     { name: "Kept for", value: topic.config["retention.ms"] ? retention(topic.config["retention.ms"].value) : "–", under: topic.config["local.retention.ms"] && session.archive ? `local ${retention(topic.config["local.retention.ms"].value)}` : "" },
     { name: "Groups", value: count(row?.reads?.groups ?? 0), under: row?.reads?.groups ? `lag ${row.reads.lag === undefined ? "not known" : short(row.reads.lag)}` : "none has read it" },
-    { name: "Local", value: bytes(seen?.size_bytes), under: missing ? `${missing} partitions miss replicas` : `${topic.replication_factor} ${topic.replication_factor === 1 ? "replica" : "replicas"}, in sync`, tone: missing ? "warn" : "" },
+    { name: "Local", value: bytes(seen?.size_bytes), under: missing ? `replicas missing: ${many(missing, "partition")}` : `${many(topic.replication_factor, "replica")}, in sync`, tone: missing ? "warn" : "" },
     session.archive && { name: "In the bucket", value: bytes(seen?.stored_bytes), under: seen?.backlog_bytes ? `${bytes(seen.backlog_bytes)} wait` : "nothing waits" });
 }
 
@@ -54,13 +54,13 @@ async function partitions(context, topic) {
   return card(null, table([
     { name: "Partition", kind: "right tight", value: (each) => each.partition },
     { name: "Leader", kind: "right tight", value: (each) => each.leader ?? badge("none", "bad") },
-    { name: "Replicas", kind: "tight", value: (each) => each.replicas.map((id) => [each.isr.includes(id) ? id : h("span", { class: "badge bad", title: "not in sync" }, id), " "]) },
-    { name: "First offset", kind: "right", value: (each) => place(each.log_start_offset, each.partition) },
+    { name: "Replicas", kind: "tight wide-only", value: (each) => each.replicas.map((id) => [each.isr.includes(id) ? id : h("span", { class: "badge bad", title: "not in sync" }, id), " "]) },
+    { name: "First offset", kind: "right wide-only", value: (each) => place(each.log_start_offset, each.partition) },
     { name: "Next offset", kind: "right", value: (each) => count(each.high_watermark) },
     { name: "Records", kind: "right", value: (each) => (each.high_watermark === null ? "–" : short(each.high_watermark - each.log_start_offset)) },
     { name: "Local", kind: "right", value: (each) => bytes(each.size_bytes) },
-    { name: "Segments", kind: "right", value: (each) => count(each.segments) },
-    { name: "Epoch", kind: "right", value: (each) => each.leader_epoch },
+    { name: "Segments", kind: "right wide-only", value: (each) => count(each.segments) },
+    { name: "Epoch", kind: "right wide-only", value: (each) => each.leader_epoch },
   ], topic.partitions, { label: "Partitions" }), { flush: true });
 }
 
@@ -231,6 +231,8 @@ async function cost(context, topic) {
     shown, h("details", { css: { "margin-top": "14px" } }, h("summary", {}, "The same as a command"), h("pre", { class: "mono" }, tierlog(words())))]);
 }
 
+const amountOf = (line) => (line.unit === "1,000" ? many(Math.round(line.amount * 1000), "request") : `${line.amount.toLocaleString("en-US", { maximumFractionDigits: 3 })} ${line.unit}`);
+
 function estimate(found, planned) {
   const lines = [...found.bucket, ...found.local];
   const saved = found.monthly_local_disks_alone - found.monthly_with_archive;
@@ -242,8 +244,8 @@ function estimate(found, planned) {
       { name: "Held", value: bytes(found.held_log_bytes), under: `${bytes(found.log_bytes_per_month)} come per month` }),
     h("div", { css: { height: "12px" } }),
     table([
-      { name: "For", kind: "wrap", value: (line) => line.what },
-      { name: "Amount", kind: "right", value: (line) => (line.unit === "1,000" ? `${count(Math.round(line.amount * 1000))} requests` : `${line.amount.toLocaleString("en-US", { maximumFractionDigits: 3 })} ${line.unit}`) },
+      { name: "For", kind: "wrap", value: (line) => line.what, also: amountOf },
+      { name: "Amount", kind: "right wide-only", value: amountOf },
       { name: "Price", kind: "right wide-only", value: (line) => `$${line.price} per ${line.unit}` },
       { name: "Per month", kind: "right", value: (line) => money(line.cost) },
     ], lines, { label: "Costs" }),

@@ -2,7 +2,7 @@
 
 import { get, path, post } from "./api.js";
 import { h, replace } from "./dom.js";
-import { bytes, count, rate, short } from "./format.js";
+import { bytes, count, many, rate, short } from "./format.js";
 import { curl, readOnly, session, tierlog } from "./state.js";
 import { badge, button, card, check, dialog, empty, field, head, input, pager, problem, searchBox, select, table, toast } from "./ui.js";
 
@@ -19,7 +19,7 @@ export async function page(context) {
   const refresh = async () => {
     const wanted = asked();
     const { topics, total } = await get(path("topics"), wanted, context.signal);
-    replace(lead, `${count(total)} ${total === 1 ? "topic" : "topics"}${wanted.search ? ` with “${wanted.search}” in the name` : ""}`);
+    replace(lead, `${many(total, "topic")}${wanted.search ? ` with “${wanted.search}” in the name` : ""}`);
     const onsort = (sort, descending) => change({ sort, descending, skip: 0 });
     replace(list, topics.length ? [table(columns(context), topics, { label: "Topics", sort: { key: wanted.sort, descending: wanted.descending }, onsort }), pager({ ...wanted, total, shown: topics.length }, (skip) => change({ skip }))]
       : wanted.search ? empty("No topic has this in its name", "Capitals do not matter.") : empty("There are no topics yet", "Producers may make them, or you.", tierlog("topic", "create", "orders")));
@@ -53,9 +53,9 @@ function columns(context) {
     { name: "Written", key: "in_bytes_per_s", kind: "right", value: figure("in_bytes_per_s", rate) },
     { name: "Lag", key: "lag", kind: "right", value: lag },
     { name: "Records", key: "records", kind: "right wide-only", value: figure("records", short) },
-    { name: "Local", key: "size_bytes", kind: "right", value: figure("size_bytes", bytes) },
+    { name: "Local", key: "size_bytes", kind: "right wide-only", value: figure("size_bytes", bytes) },
     session.archive && { name: "Bucket", key: "stored_bytes", kind: "right", value: figure("stored_bytes", bytes) },
-    session.archive && { name: "Backlog", key: "backlog_bytes", kind: "right", value: figure("backlog_bytes", (value) => (value ? bytes(value) : "–")) },
+    session.archive && { name: "Backlog", key: "backlog_bytes", kind: "right wide-only", value: figure("backlog_bytes", (value) => (value ? bytes(value) : "–")) },
   ].filter(Boolean);
 }
 

@@ -154,6 +154,11 @@ class Browser:
         self._driver.set_script_timeout(60)
         return self._driver.execute_async_script(script, *arguments)
 
+    def heap_bytes(self) -> int:
+        """What the page's script holds, after what it dropped is collected."""
+        self._command("HeapProfiler.collectGarbage")
+        return int(self._driver.execute_cdp_cmd("Runtime.getHeapUsage", {})["usedSize"])
+
     # What is kept
 
     def picture(self, name: str, *, whole: bool = True) -> Path:

@@ -3,9 +3,11 @@
 import base64
 import io
 import json
+import time
 
 import fastavro
 import pytest
+from confluent_kafka import Producer
 
 from tests.console.browser import Browser
 from tests.support.waiting import wait_until
@@ -226,6 +228,48 @@ def test_a_live_tail_counts_what_it_leaves_out(browser: Browser, scene: ServePro
     assert 0 < came - left_out <= 400
     assert len(browser.all("tbody tr")) == min(200, came - left_out)
     browser.picture("live", whole=False)
+
+
+FLOOD_S = 12
+TAIL_BYTES = 128 << 10
+"""What the page asks of a partition at a time; as base64 in JSON it is half as much again."""
+
+
+def test_a_tail_of_a_topic_in_full_flood_stays_small(browser: Browser, scene: ServeProcess, client: Client) -> None:
+    """A producer writes as fast as it can, 100,000 records a second where there is room. What the page asks, shows and
+    keeps does not grow with it, the page answers at once, and so does the broker."""
+    client.post(path("topics"), {"name": "torrent", "partitions": 2, "config": {"flush": "os"}})
+    browser.open(scene.url, "/topics/torrent/messages?from=tail")
+    browser.wait_for("Waiting for new messages")
+    heap, sent, waits = browser.heap_bytes(), 0, []
+    producer = Producer({"bootstrap.servers": scene.kafka, "linger.ms": 50, "queue.buffering.max.messages": 200_000})
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < FLOOD_S:
+        for number in range(10_000):
+            producer.produce("torrent", b"line %012d %080d" % (sent + number, 0), partition=number & 1)
+        sent += 10_000
+        producer.flush(30)
+        if len(waits) < passed:
+            asked = time.monotonic()
+            client.get(path("topics", "torrent"))
+            waits.append(time.monotonic() - asked)
+            assert browser.run("return 1 + 1") == 2
+    seconds = time.monotonic() - began
+    wait_until(lambda: numbers(browser)[0] == sent, "the tail has come to the end")
+    came, left_out = numbers(browser)
+    assert 0 < came - left_out < 50 * 2 * (seconds + 30), "a sample, a page of each partition a second"
+    assert len(browser.all("tbody tr")) == 200
+    read = browser.run(
+        "return performance.getEntriesByType('resource').reduce((sum, each) => sum + each.encodedBodySize, 0)"
+    )
+    assert read < (seconds + 30) * 2 * TAIL_BYTES * 3 / 2
+    grown = browser.heap_bytes() - heap
+    print(
+        f"{sent / seconds:,.0f} records/s for {seconds:.0f} s: {read / seconds / 1000:.0f} KB/s to the page, heap "
+        f"{grown / 1e6:+.1f} MB, the broker answers in {sorted(waits)[len(waits) // 2] * 1000:.0f} ms"
+    )
+    assert grown < 32 << 20
+    assert sorted(waits)[len(waits) // 2] < 1
 
 
 def numbers(browser: Browser) -> tuple[int, int]:

@@ -130,8 +130,8 @@ async function deadLetters(context, name) {
   const told = await get(path("consumer-groups", name, "dead-letters"));
   return h("div", { class: "stack" },
     card("Set aside", told.topics.length ? table([
-      { name: "Topic", kind: "name wide-only", value: (each) => each.topic },
-      { name: "Set aside in", kind: "wrap", value: (each) => h("a", { href: context.link(`/topics/${encodeURIComponent(each.dead_letter_topic)}/messages`, { from: "earliest" }) }, each.dead_letter_topic) },
+      { name: "Set aside in", kind: "name", value: (each) => h("a", { href: context.link(`/topics/${encodeURIComponent(each.dead_letter_topic)}/messages`, { from: "earliest" }) }, each.dead_letter_topic) },
+      { name: "Of topic", kind: "wrap wide-only", value: (each) => each.topic },
       { name: "Records", kind: "right", value: (each) => count(each.count) },
       { name: "", kind: "right tight", value: (each) => !readOnly() && each.count > 0 && button("Redrive…", () => redrive(context, name, each), { kind: "small" }) },
     ], told.topics, { label: "Set aside" }) : empty("Nothing was set aside", "A record that fails too often is copied to the topic’s dead letters, and the group goes on."), { flush: true }),

@@ -96,6 +96,7 @@ def test_records_go_in_and_come_out_of_both_tiers(installed: Installed, served: 
     assert archived(served) > 0
 
 
+@pytest.mark.timeout(300)
 def test_the_console_is_in_the_wheel(installed: Installed, served: Served) -> None:
     """The page, and every file that it and its modules name."""
     files = {"console/app.js": b"", "console": b""}

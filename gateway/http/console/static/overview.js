@@ -70,7 +70,7 @@ export async function page(context) {
       { name: "Address", kind: "wide-only", value: (each) => `${each.host}:${each.port}` },
       { name: "Leads", kind: "right", value: (each) => count(of(brokers, each.id)?.leaders) },
       { name: "Free", kind: "right", value: (each) => bytes(of(brokers, each.id)?.disk_free_bytes) },
-      { name: "Up", kind: "right", value: (each) => (of(brokers, each.id) ? ago(of(brokers, each.id).started_ms).replace(" ago", "") : "silent") },
+      { name: "Up", kind: "right", value: (each) => (of(brokers, each.id) ? ago(of(brokers, each.id).started_ms).split(" ").slice(0, 2).join(" ") : "silent") },
     ], now.brokers, { label: "Brokers" }), { flush: true, actions: linkButton("All figures", "#/brokers", "small") }));
   };
   await refresh();

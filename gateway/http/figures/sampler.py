@@ -22,9 +22,10 @@ from hot_tier.replication.led_partition import LedPartition
 if TYPE_CHECKING:
     from cold_tier.reports import ArchiveFigures, PartitionFigures
 
-EVERY_S: Final = FINE.step_ms / 1000
 REST: Final = 19
 """Times as long as a sample took, before the next one at the earliest."""
+LEAST_S: Final = 1.0
+"""Rates of a shorter interval would say little."""
 HOT: Final = 10
 DAY_S: Final = 86_400.0
 
@@ -44,6 +45,13 @@ class _Round(NamedTuple):
     rates: list[HotPartition]
     under_min_in_sync: int
     archive: "ArchiveFigures | None"
+
+
+def wait_s(began_ms: int, took_s: float) -> float:
+    """Returns how long it is, after a sample, until the next step of the histories begins. Waits take longer than they
+    should, so with equal ones a step would be left out from time to time."""
+    left_ms = FINE.step_ms - began_ms % FINE.step_ms
+    return max(left_ms / 1000 - took_s, took_s * REST, LEAST_S)
 
 
 class Sampler:
@@ -73,15 +81,14 @@ class Sampler:
 
     async def _run(self) -> None:
         while True:
-            began = steady_s()
+            began_ms, began_s = self._node.clock(), steady_s()
             try:
                 await self.sample()
             except Exception:
                 _log.exception("figures could not be measured")
             finally:
                 self._node.lane.leave()
-            took = steady_s() - began
-            await asyncio.sleep(max(EVERY_S - took, took * REST))
+            await asyncio.sleep(wait_s(began_ms, steady_s() - began_s))
 
     async def sample(self) -> None:
         now_s, now_ms = steady_s(), self._node.clock()

@@ -1,6 +1,7 @@
 """Figures of brokers, topics and groups: what is measured, kept, and shown in pages."""
 
 import time
+from random import Random
 
 import pytest
 
@@ -9,6 +10,7 @@ from gateway.coordinators.groups.states import State
 from gateway.coordinators.offsets_topic.values import CommittedOffset
 from gateway.http.figures.history import FINE, UNKNOWN, History, Resolution, Ring
 from gateway.http.figures.lag import Measured, measure
+from gateway.http.figures.sampler import wait_s
 from gateway.http.figures.values import GroupFigures, TopicFigures, add_topics
 from gateway.http.paging import page_of
 from hot_tier.ids import PartitionId, TopicPartition
@@ -44,6 +46,20 @@ def test_a_history_is_bounded() -> None:
         history.add(step * FINE.step_ms, step)
     assert len(history.last_hour().values) == 360 and len(history.last_day().values) == 288
     assert history.last_hour().values[-1] == history.last_day().values[-1] == 9_999
+
+
+@pytest.mark.parametrize("start_ms", [0, 5_000, 9_500, 9_999])
+def test_waits_that_take_longer_leave_no_step_out(start_ms: int) -> None:
+    ring, chance, now_ms = Ring(FINE), Random(start_ms), 1_700_000_000_000 + start_ms
+    for _ in range(FINE.points):
+        ring.add(now_ms, 1)
+        took_s = chance.uniform(0.001, 0.3)
+        now_ms += round((took_s + wait_s(now_ms, took_s) + chance.uniform(-0.001, 2)) * 1000)
+    assert set(ring.series().values) == {1}
+
+
+def test_a_long_sample_has_a_long_rest() -> None:
+    assert wait_s(1_000, 0) == 9 and wait_s(1_000, 2) == 38 and wait_s(9_990, 0) == 1
 
 
 # Lag

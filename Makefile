@@ -23,7 +23,7 @@ APT = $(AS_ROOT); command -v apt-get >/dev/null && $$root true 2>/dev/null \
 	  || { $$root apt-get update -qq >/dev/null 2>&1 \
 	    && $$root apt-get install -y -qq --no-install-recommends $(1) >/dev/null 2>&1; }; }
 
-.PHONY: help demo demo-cluster check test test-all bench lint format venv kafka-jars test-tools etcd settings-page rooms pictures checkov constraints clean
+.PHONY: help demo demo-cluster check test test-all bench lint format venv kafka-jars test-tools etcd settings-page rooms pictures checkov flink constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -156,6 +156,14 @@ pictures: $(INSTALLED) ## takes the docs' pictures of the console anew
 checkov: ## a checker of Terraform files, for tests/terraform
 	@python3 -m venv .cache/checkov
 	@.cache/checkov/bin/pip --disable-pip-version-check --quiet install checkov==3.3.30
+
+# For tests/compat, likewise. Its connector is in Maven Central.
+flink: ## Apache Flink with its Kafka connector, for tests/compat
+	@for python in python3.11 python3.12 python3.10 python3; do command -v $$python >/dev/null && break; done; \
+	$$python -m venv .cache/flink
+	@.cache/flink/bin/pip --disable-pip-version-check --quiet install apache-flink==2.2.1
+	@mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy -DoutputDirectory=$(CURDIR)/.cache/flink/jars \
+	  -Dartifact=org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2
 
 constraints: ## pins the newest versions of all dependencies
 	@rm -rf .cache/constraints && python3 -m venv .cache/constraints

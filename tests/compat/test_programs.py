@@ -1,6 +1,8 @@
-"""Programs that people run beside Kafka, unmodified, against the broker: Kafka Streams, Connect and MirrorMaker 2."""
+"""Programs that people run beside Kafka, unmodified: Kafka Streams, Connect, MirrorMaker 2 and Flink."""
 
 import json
+import os
+import signal
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +25,8 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
 
 PATIENCE_S = 90
 """A JVM on a busy machine takes its time."""
+FLINK = Path(__file__).resolve().parents[2] / ".cache" / "flink"
+"""A virtual environment of its own, as its pins do not fit ours."""
 
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -280,6 +284,76 @@ def test_connect_copies_a_file_through_a_topic(bootstrap: str, program: Start, t
         },
     )
     wait_for(lambda: sink.exists() and sink.read_text().splitlines() == lines, "the lines in the sink", PATIENCE_S)
+
+
+class Flink:
+    """A job that can be killed with all its processes, and goes on from its last checkpoint."""
+
+    def __init__(self, directory: Path, bootstrap: str) -> None:
+        jars = list(FLINK.glob("jars/*.jar"))
+        if not jars:
+            pytest.skip("Flink is not installed: make flink")
+        self._directory = directory
+        self._checkpoints = directory / "checkpoints"
+        self._arguments = [bootstrap, "flink-given", "flink-made", str(jars[0]), str(self._checkpoints)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def _last_checkpoint(self) -> str:
+        complete = self._checkpoints.glob("*/chk-*/_metadata")
+        return max((str(path.parent) for path in complete), key=os.path.getmtime, default="")
+
+    def start(self) -> None:
+        command = [str(FLINK / "bin" / "python"), str(Path(__file__).with_name("flink_job.py"))]
+        with (self._directory / "flink.txt").open("ab") as out:
+            self._process = subprocess.Popen(
+                [*command, *self._arguments, self._last_checkpoint],
+                stdout=out,
+                stderr=out,
+                cwd=self._directory,
+                env=os.environ | {"FLINK_LOG_DIR": str(self._directory)},
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_flink_writes_exactly_once_while_all_is_killed(own_broker: BrokerProcess, tmp_path: Path):
+    """Its sink prepares a transaction with each checkpoint; a new process commits what the killed one has prepared."""
+    bootstrap = own_broker.bootstrap
+    flink = Flink(tmp_path, bootstrap)
+    sent: list[str] = []
+    with admin_of(bootstrap, NewTopic("flink-given", 2), NewTopic("flink-made", 1)):
+        flink.start()
+        try:
+            for turn in range(4):
+                words = [f"word {turn} {number}" for number in range(500)]
+                sent += words
+                send(bootstrap, "flink-given", words)
+                first = f"WORD {turn} ".encode()
+                committed_values(
+                    bootstrap, "flink-made", lambda found, first=first: any(v.startswith(first) for _, v in found)
+                )
+                send(bootstrap, "flink-given", more := [f"more {turn} {number}" for number in range(500)])
+                sent += more
+                if turn != 2:
+                    own_broker.kill()
+                if turn != 0:
+                    flink.kill()
+                if turn != 2:
+                    own_broker.start()
+                if turn != 0:
+                    flink.start()
+            found = committed_values(bootstrap, "flink-made", lambda found: len(found) >= len(sent))
+        finally:
+            flink.kill()
+    assert sorted(value.decode() for _, value in found) == sorted(word.upper() for word in sent)
 
 
 @pytest.mark.slow

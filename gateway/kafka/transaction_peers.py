@@ -37,12 +37,15 @@ from gateway.kafka.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from hot_tier.cluster.model import BrokerInfo
-from hot_tier.errors import TierlogError
+from hot_tier.errors import ProducerFenced, TierlogError
 from hot_tier.ids import NodeId, PartitionId, TopicPartition
 
 WAIT_S: Final = 10.0
 MARKERS: Final = Exchange(WriteTxnMarkersRequest, WriteTxnMarkersResponse, 2)
 QUESTIONS: Final = Exchange(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 5)
+
+SETTLED: Final = (ErrorCode.NONE, CODES[ProducerFenced])
+"""After these answers a partition needs no marker any more."""
 
 _REFUSALS: Final[dict[int, type[CoordinatorError]]] = {
     int(CODES[each]): each
@@ -123,7 +126,7 @@ class TransactionPeers:
         refused: dict[OneMarker, str] = {}
         for one in markers:
             code = codes.get((one.end.producer_id, *one.tp), ErrorCode.UNKNOWN_SERVER_ERROR)
-            if code:
+            if code not in SETTLED:
                 refused[one] = _named(code)
         return refused
 

@@ -3,7 +3,8 @@
 - Only a decided transaction has markers, and only the coordinator that holds its journal partition writes them. The
   epoch of that leadership is in each marker, so that a partition refuses those of an older coordinator.
 - A marker that is not known to be committed is written again: after an error, a change of leaders, a lost answer. A
-  partition takes the same marker twice without harm. The partition of a deleted topic needs none.
+  partition takes the same marker twice without harm. The partition of a deleted topic needs none, nor does one that has
+  seen a newer epoch of the producer: an open transaction has the newest.
 - A coordinator that takes over writes all markers again of what was decided and is not known to be complete.
 """
 
@@ -17,8 +18,9 @@ from gateway.coordinators.offsets_topic.topic import OFFSETS_TOPIC
 from gateway.coordinators.transactions.peers import End, OneMarker, Peers
 from gateway.coordinators.transactions.transaction_map import TransactionEntry
 from hot_tier.cluster.image import ClusterImage
-from hot_tier.errors import TierlogError
-from hot_tier.ids import NodeId
+from hot_tier.errors import ProducerFenced, TierlogError
+from hot_tier.ids import NodeId, Offset
+from hot_tier.replication.led_partition import LedPartition
 from hot_tier.replication.table import PartitionTable
 
 RETRY_S: Final = 0.05
@@ -41,21 +43,30 @@ class LocalMarkers:
         self._clock = clock
 
     async def write(self, one: OneMarker) -> None:
-        """Returns when the marker is committed. Raises the error that kept it from being written."""
+        """Returns when the marker is committed. Raises the error that kept it from being written; if that is a newer
+        epoch of the producer, when it is committed too: what is not could be lost with this leader."""
         end, tp = one
         partition = self._partitions.get(tp.topic, tp.partition)
-        appended = partition.append_marker(
-            end.producer_id,
-            end.producer_epoch,
-            end.marker,
-            self._clock(),
-            transaction_version=end.transaction_version,
-        )
-        committed = partition.when_committed(appended.end_offset)
-        if committed is not None:
-            await committed
+        try:
+            appended = partition.append_marker(
+                end.producer_id,
+                end.producer_epoch,
+                end.marker,
+                self._clock(),
+                transaction_version=end.transaction_version,
+            )
+        except ProducerFenced:
+            await _committed(partition, partition.log_end_offset)
+            raise
+        await _committed(partition, appended.end_offset)
         if tp.topic == OFFSETS_TOPIC:
             self._offsets_ended(tp.partition, end.producer_id, end.producer_epoch, end.commit)
+
+
+async def _committed(partition: LedPartition, end: Offset) -> None:
+    waiting = partition.when_committed(end)
+    if waiting is not None:
+        await waiting
 
 
 class MarkerWriter:
@@ -128,6 +139,8 @@ class MarkerWriter:
     async def _write_here(self, one: OneMarker, entry: TransactionEntry, wait_s: float) -> None:
         try:
             await self._local.write(one)
+        except ProducerFenced:
+            self._done(one, entry)
         except TierlogError as error:
             self._failed({one: entry}, str(error), wait_s)
         else:

@@ -43,7 +43,8 @@ class Peers(Protocol):
     """Calls to other brokers. They raise OSError, TimeoutError or TierlogError if there is no answer."""
 
     async def write_markers(self, broker: BrokerInfo, markers: Sequence[OneMarker]) -> Mapping[OneMarker, str]:
-        """Asks a broker to write markers to partitions that it leads. Returns why some are not committed."""
+        """Asks a broker to write markers to partitions that it leads. Returns why some are to be written again: all but
+        those that are committed, or older than what their producer has written there."""
         ...
 
     async def admit(

@@ -138,6 +138,23 @@ async def test_a_deleted_topic_needs_no_marker(node):
     await until(lambda: node.transactions.describe("tx").state is State.COMPLETE_COMMIT)
 
 
+async def test_a_marker_that_comes_late_is_needed_until_what_it_is_late_for_is_committed(node):
+    """A stranger raises the epoch on a partition, in no transaction. With this leader that could be lost again, and
+    with it the marker before it, whose answer the coordinator did not get."""
+    producer = await node.transactions.init_producer("tx", 60_000)
+    await produced(node, producer)
+    await node.transactions.add_partitions("tx", *producer, [tp(1)], tv2=True)
+    await change(node, at=tp(1), isr=(NODE_ID, OTHER), replicas=(NODE_ID, OTHER))
+    strange = batch(b"v", producer_id=producer[0], producer_epoch=producer[1] + 9, base_sequence=0)
+    node.partitions.get("t", 1).append(strange, read_header(strange), node.clock())
+    await node.transactions.end("tx", *producer, commit=True, tv2=True)
+    await until(lambda: stable(node) == 2)
+    await asyncio.sleep(0.2)
+    assert node.transactions.describe("tx").state is State.PREPARE_COMMIT
+    await change(node, at=tp(1), isr=(NODE_ID,))
+    await until(lambda: node.transactions.describe("tx").state is State.COMPLETE_COMMIT)
+
+
 async def test_nothing_counts_before_it_is_committed(node, monkeypatch):
     """KAFKA-9666: an epoch that was not written is not used up."""
     await node.transactions.init_producer("tx", 60_000)

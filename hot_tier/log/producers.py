@@ -14,6 +14,10 @@ sequence as one of them was stored already and is answered with its offsets. The
     this epoch, no batch of it            at sequence 0                    new
     this epoch                            anything else                    OutOfOrderSequence
 
+A batch of a transaction repeats only one of the same transaction. Some clients (librdkafka) give a batch up when they
+abort, and go back to its sequence in their next transaction, while the batch is stored: what they write next would be
+taken for stored too, and be lost.
+
 What is new must fit the producer's transaction too:
 
     transaction here                      batch is                         verdict
@@ -197,15 +201,13 @@ class ProducerState:
     def begin_verification(
         self, header: BatchHeader, transactional_id: str, *, tv2: bool = False
     ) -> Verification | None:
-        """Returns None if the coordinator need not be asked: the batch belongs to an open transaction, or repeats one
-        that is stored. Batches of one producer that arrive together share one verification."""
+        """Returns None if the coordinator need not be asked: the batch belongs to an open transaction. Batches of one
+        producer that arrive together share one verification."""
         producer = self._producers.get(header.producer_id)
         if producer is not None:
             if header.producer_epoch < producer.epoch:
                 raise self._fenced(header.producer_id, header.producer_epoch, producer)
-            if header.producer_epoch == producer.epoch and (
-                producer.first_offset != NO_TRANSACTION or _repeated(header, producer) is not None
-            ):
+            if header.producer_epoch == producer.epoch and producer.first_offset != NO_TRANSACTION:
                 return None
         running = self._verifications.get(header.producer_id)
         if running is not None and running.producer_epoch == header.producer_epoch:
@@ -390,10 +392,15 @@ class ProducerState:
 
 
 def _repeated(header: BatchHeader, producer: Producer) -> Written | None:
-    """Returns the stored batch that has the same sequences."""
+    """Returns the stored batch that has the same sequences, and belongs to the same transaction if it is of one."""
+    since = 0
+    if header.attributes & TRANSACTIONAL:
+        if producer.first_offset == NO_TRANSACTION:
+            return None
+        since = producer.first_offset
     first, last = header.base_sequence, header.last_sequence
     for written in producer.batches:
-        if written.first_sequence == first and written.last_sequence == last:
+        if written.first_sequence == first and written.last_sequence == last and written.base_offset >= since:
             return written
     return None
 

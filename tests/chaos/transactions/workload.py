@@ -26,8 +26,9 @@ GIVE_UP_S = 60.0
 PATIENCE_MS = 20_000
 """How long the coordinator lets a transaction be open."""
 COMMITTED, ALL = "read_committed", "read_uncommitted"
-NEVER = {ck.KafkaError.UNKNOWN, ck.KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, ck.KafkaError.UNKNOWN_PRODUCER_ID}
-"""What no transaction may be told, whatever goes wrong around it."""
+NEVER = {ck.KafkaError.UNKNOWN, ck.KafkaError.UNKNOWN_PRODUCER_ID}
+"""What no transaction may be told, whatever goes wrong around it. OUT_OF_ORDER_SEQUENCE_NUMBER is no such
+thing: librdkafka goes back to the sequences of batches that it gave up in an abort, and some of them are stored."""
 
 
 class NoAnswer(Exception):

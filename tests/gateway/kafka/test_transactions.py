@@ -4,9 +4,12 @@ import asyncio
 from dataclasses import dataclass
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 
+from gateway.coordinators.transactions.peers import End, OneMarker
 from gateway.http.metrics import transaction_exposition
 from gateway.kafka.errors import ErrorCode
+from gateway.kafka.handlers import produce
 from gateway.kafka.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from gateway.kafka.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -25,6 +28,9 @@ from gateway.kafka.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from gateway.kafka.transaction_peers import TransactionPeers
+from hot_tier.errors import NotLeader
+from hot_tier.ids import NodeId, PartitionId, TopicPartition
 from tests.gateway.kafka.batches import batch
 from tests.support.waiting import until
 
@@ -156,6 +162,55 @@ async def test_a_late_batch_of_an_older_client_begins_no_transaction(node, produ
     assert log_end(node) == 2
 
 
+async def test_a_sequence_that_an_abort_has_freed_for_the_client_alone_loses_nothing(node, producer):
+    """librdkafka gives up a batch whose answer it did not get, and goes back to its sequence after the abort. Taken for
+    the stored one, the next batch would be acknowledged and be nowhere."""
+    assert await producer.add(0) == [0]
+    assert await producer.produce(0) == 0
+    assert await producer.end(False) == 0
+    await becomes(node, "CompleteAbort")
+    producer.sequence = 0
+    assert await producer.add(0) == [0]
+    assert await producer.produce(0) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log_end(node) == 2
+    assert await producer.begin() == 0
+    assert await producer.add(0) == [0]
+    assert await producer.produce(0) == 0
+
+
+async def test_librdkafka_hears_of_what_is_not_stored_after_an_abort(node, monkeypatch):
+    """Its batch is stored, and it is told that another broker leads, as a leader that is replaced does."""
+    await node.node.admin.create_topic("t", 1)
+    append, told = produce._append, []
+
+    def _append(partition, records, header, *rest):
+        answer = append(partition, records, header, *rest)
+        if header.base_sequence == 1 and not told:
+            told.append(True)
+            produce._fill_error(answer, NotLeader("another broker leads"))
+        return answer
+
+    monkeypatch.setattr(produce, "_append", _append)
+    servers = {"bootstrap.servers": f"127.0.0.1:{node.port}", "log_level": 0}
+    patience = {"retry.backoff.ms": 5000, "retry.backoff.max.ms": 5000}
+
+    def run() -> None:
+        client = Producer({"transactional.id": "tx", **servers, **patience})
+        client.init_transactions(30)
+        for value, end in ((b"first", client.commit_transaction), (b"given up", client.abort_transaction)):
+            client.begin_transaction()
+            client.produce("t", value, partition=0)
+            client.flush(1)  # in vain for the second: it is sent again later
+            end(30)
+        client.begin_transaction()
+        client.produce("t", b"next", partition=0)
+        with pytest.raises(KafkaException, match="OUT_OF_ORDER"):
+            client.commit_transaction(30)
+
+    await asyncio.to_thread(run)
+    assert told and log_end(node) == 4
+
+
 async def test_records_for_partitions_that_were_not_added(node, producer):
     assert await producer.add(0) == [0]
     assert await producer.produce(1) == ErrorCode.TRANSACTION_ABORTABLE
@@ -242,6 +297,20 @@ async def test_a_producer_raises_its_own_epoch_and_may_ask_twice(producer):
     assert producer.epoch == mine["producer_epoch"] + 1
     assert await producer.begin(**mine) == 0
     assert producer.epoch == mine["producer_epoch"] + 1
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_a_stranger_that_names_the_producer_keeps_no_transaction_from_ending(node, wire, producer, commit):
+    """A batch without a transaction may raise the epoch on a partition. The marker is late there, and ends nothing."""
+    assert await producer.add(0, 1) == [0, 0]
+    assert await producer.produce(0) == 0
+    stranger = Client(wire, None, producer.id, producer.epoch + 9)
+    assert await stranger.produce(1, transactional=False) == 0
+    assert await producer.produce(1) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await producer.end(commit) == 0
+    await becomes(node, "CompleteCommit" if commit else "CompleteAbort")
+    assert [stable(node, 0), stable(node, 1)] == [log_end(node, 0), log_end(node, 1)] == [2, 1]
+    assert await producer.begin() == 0
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001, 2**31 - 1])
@@ -338,6 +407,22 @@ async def test_markers_of_another_coordinator(node, wire, producer):
     assert await write(producer.epoch) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert await write(producer.epoch + 1, 0) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
     assert await write(producer.epoch + 1, topic="nowhere") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_coordinator_hears_which_markers_it_has_to_write_again(node, producer):
+    assert await producer.produce(0, TV2) == 0
+    peers, broker = TransactionPeers(NodeId(1), None), node.node.image.broker(NodeId(0))
+    here, nowhere = TopicPartition("t", PartitionId(0)), TopicPartition("nowhere", PartitionId(0))
+
+    def marker(epoch: int, tp: TopicPartition) -> OneMarker:
+        return OneMarker(End(producer.id, epoch, True, 1, 2), tp)
+
+    again = await peers.write_markers(broker, [marker(producer.epoch + 1, here), marker(producer.epoch + 1, nowhere)])
+    assert again == {marker(producer.epoch + 1, nowhere): "UNKNOWN_TOPIC_OR_PARTITION"}
+    assert (log_end(node), stable(node)) == (2, 2)
+    assert await peers.write_markers(broker, [marker(producer.epoch, here)]) == {}, "it is late, and ends nothing"
+    assert log_end(node) == 2
+    peers.close()
 
 
 async def test_brokers_ask_for_many_transactions_at_once(wire, producer):

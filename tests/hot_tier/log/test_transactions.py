@@ -154,12 +154,31 @@ def test_with_an_epoch_per_transaction_an_unknown_producer_begins_at_sequence_0(
     assert log.append(data, header, 0, NOW, verification).base_offset == 0
 
 
-def test_a_repeated_batch_of_a_transaction_that_is_over_is_no_new_one(log: PartitionLog) -> None:
+@pytest.mark.parametrize("kind", MarkerKind)
+def test_a_batch_with_the_sequence_of_a_transaction_that_is_over_is_not_stored(log: PartitionLog, kind) -> None:
+    """Neither is it surely a repeated one, nor surely a new one."""
     write(log, 1, b"a")
-    commit(log, 1)
+    mark(log, 1, kind)
+    again = batch(b"b", producer=1, epoch=0, sequence=0, transactional=True)
+    verification = log.producers.begin_verification(read_header(again), "pay")
+    with pytest.raises(OutOfOrderSequence):
+        log.append(again, read_header(again), 0, NOW, verification)
+    assert log.log_end_offset == 2
+
+
+def test_a_batch_repeats_one_of_its_own_open_transaction(log: PartitionLog) -> None:
+    write(log, 1, b"a")
     again = batch(b"a", producer=1, epoch=0, sequence=0, transactional=True)
     assert log.producers.begin_verification(read_header(again), "pay") is None
     assert log.append(again, read_header(again), 0, NOW) == (0, 1, -1, True)
+
+
+def test_a_batch_of_a_transaction_repeats_none_from_before_it(log: PartitionLog) -> None:
+    write(log, 1, b"plain", transactional=False)
+    write(log, 1, b"a")
+    again = batch(b"b", producer=1, epoch=0, sequence=0, transactional=True)
+    with pytest.raises(OutOfOrderSequence):
+        log.append(again, read_header(again), 0, NOW)
 
 
 def test_a_producer_writes_nothing_outside_of_its_open_transaction(log: PartitionLog) -> None:

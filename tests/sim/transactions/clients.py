@@ -8,7 +8,7 @@ from tests.chaos.transactions.history import Ending, Seen, Transaction, Write
 from tests.chaos.values import Identity
 from tests.sim.world import Process, Work
 
-from .partition import Failed, Fetched, Partition, Produce, Stored, committed_rows
+from .partition import NOT_NOW, Failed, Fetched, Partition, Produce, Stored, committed_rows
 
 if TYPE_CHECKING:
     from .simulation import Simulation
@@ -24,6 +24,8 @@ class Application(Process):
         super().__init__(simulation.world, name)
         self._simulation, self._id, self._tv2 = simulation, name, tv2
         self._sequence = 0
+        self._goes_back = False
+        """Whether it takes the batch that it gave up for one that is not stored. Old clients do: librdkafka."""
         self.stopped = False
         self.instances = 0
         self.start_instance()
@@ -50,7 +52,7 @@ class Application(Process):
             if not isinstance(answer, Producer):
                 break  # It is fenced, or does not know what became of it: another instance takes over.
             transaction.ending = Ending.COMMITTED if commits else Ending.ABORTED
-            producer = answer if self._tv2 or written else (yield from self._begin(producer))
+            producer = answer if self._tv2 or written or self._goes_back else (yield from self._begin(producer))
             yield self.sleep(chance.random() * PAUSE_MS)
         yield self.sleep(PAUSE_MS)
         if not self.stopped and instance == self.instances:
@@ -76,6 +78,7 @@ class Application(Process):
         """Returns whether all was written; what was not may still be on its way."""
         chance = self.world.random
         added: set[Partition] = set()
+        self._goes_back = False
         for _ in range(chance.randint(1, 5)):
             partition = chance.choice(self._simulation.partitions)
             if not self._tv2 and partition not in added:
@@ -90,17 +93,20 @@ class Application(Process):
             sequence = self._simulation.sequences[producer, partition.place.number]
             self._simulation.sequences[producer, partition.place.number] += 1
             request = Produce(self._id, *producer, sequence, write.identity, self._tv2)
-            answer = yield from self._persist(partition.produce, request, chance.choice([1, 2, 6]))
+            tries = chance.choice([1, 2, 6])
+            answer = yield from self._persist(partition.produce, request, tries, once=tries == 1 and not self._tv2)
             if not isinstance(answer, Stored):
+                self._goes_back = not self._tv2 and tries == 1 and answer == NOT_NOW
+                self._simulation.sequences[producer, partition.place.number] -= self._goes_back
                 return False
             write.offset, write.ended_ns = answer.offset, self._simulation.now_ns
         return True
 
-    def _persist(self, handle: Any, question: Any, tries: int = TRIES) -> Work:
+    def _persist(self, handle: Any, question: Any, tries: int = TRIES, *, once: bool = False) -> Work:
         """Returns the last answer; None or a failure if nobody would do it."""
         answer = None
         for _ in range(tries):
-            answer = yield self._simulation.network.ask(handle, question)
+            answer = yield self._simulation.network.ask(handle, question, once=once)
             if not _is_to_be_asked_again(answer):
                 break
             yield self.sleep(self.world.random.random() * PAUSE_MS)

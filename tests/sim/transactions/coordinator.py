@@ -27,7 +27,7 @@ from hot_tier.record.control import Marker, MarkerKind
 from tests.sim.world import Process, Work
 
 from .network import Reply
-from .partition import TV1, TV2, Failed, Mark, Stored
+from .partition import NOT_NEEDED, TV1, TV2, Failed, Mark, Stored
 
 if TYPE_CHECKING:
     from .simulation import Simulation
@@ -156,7 +156,7 @@ class Coordinator(Process):
         partition = self._simulation.partitions[tp.partition]
         while epoch == self.epoch:
             answer = yield self._simulation.network.ask(partition.mark, mark, once=not value.tv2)
-            if isinstance(answer, Stored):
+            if isinstance(answer, Stored) or answer == NOT_NEEDED:
                 missing.discard(tp)
                 if epoch == self.epoch and (not missing or not self._simulation.rules.completes_after_all):
                     self._complete(name, value)

@@ -1,9 +1,10 @@
 """One partition: the producer state and the transactions of production over a list of batches of one record each."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hot_tier.errors import TierlogError
+from hot_tier.errors import ProducerFenced, TierlogError
 from hot_tier.ids import PartitionId, TopicPartition
 from hot_tier.log.transactions import Aborted, Hidden, Verification
 from hot_tier.record.batch import CONTROL, TRANSACTIONAL, BatchHeader
@@ -50,6 +51,13 @@ class Failed(NamedTuple):
     """Asking again changes nothing."""
 
 
+NOT_NEEDED = Failed("ProducerFenced")
+"""A marker is older than what its producer has written: its transaction is not open there."""
+
+
+NOT_NOW = Failed("not now", definite=False)
+
+
 class Entry(NamedTuple):
     header: BatchHeader
     identity: Identity | None
@@ -74,7 +82,7 @@ class Partition:
         self.high_watermark = 0
         self.leader_epoch = 0
         self.producers = simulation.rules.producers()
-        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._waiting: list[tuple[int, object, Reply]] = []
         self.archived_end = 0
         self.archive: list[Row] = []
 
@@ -96,7 +104,7 @@ class Partition:
             if isinstance(answer, Failed):
                 reply(answer)
             elif answer is None or epoch != self.leader_epoch:
-                reply(Failed("not now", definite=False))
+                reply(NOT_NOW)
             else:
                 self._append(request, verification, reply)
 
@@ -112,18 +120,28 @@ class Partition:
             return
         new = Entry(request.header, request.identity, None)
         offset = self._write(new) if stored is None else stored.base_offset
-        self._when_committed(offset + 1, lambda: reply(Stored(offset)))
+        self._when_committed(offset + 1, Stored(offset), reply)
 
     def mark(self, request: Mark, reply: Reply) -> None:
         try:
             self.producers.check_marker(request.producer_id, request.epoch, request.marker, request.version)
+        except ProducerFenced:
+            self._when_committed(len(self.entries), NOT_NEEDED, reply)
+            return
         except TierlogError as error:
             reply(Failed(type(error).__name__))
             return
         header = _header(request.producer_id, request.epoch, -1, TRANSACTIONAL | CONTROL)
         offset = self._write(Entry(header, None, request.marker))
         end = offset + 1 if self._simulation.rules.marks_when_committed else 0
-        self._when_committed(end, lambda: reply(Stored(offset)))
+        self._when_committed(end, Stored(offset), reply)
+
+    def write_as(self, producer_id: int, epoch: int) -> None:
+        """A stranger names the producer, in no transaction."""
+        header = _header(producer_id, epoch, 0, 0)
+        with suppress(TierlogError):
+            if self.producers.check(header) is None:
+                self._write(Entry(header, None, None))
 
     # The log
 
@@ -154,22 +172,25 @@ class Partition:
             return
         self.high_watermark = end
         self.producers.transactions.committed(end)
-        done = [action for wanted, action in self._waiting if wanted <= end]
+        done = [(answer, reply) for wanted, answer, reply in self._waiting if wanted <= end]
         self._waiting = [each for each in self._waiting if each[0] > end]
-        for action in done:
-            action()
+        for answer, reply in done:
+            reply(answer)
 
-    def _when_committed(self, end: int, action: Callable[[], None]) -> None:
+    def _when_committed(self, end: int, answer: object, reply: Reply) -> None:
         if end <= self.high_watermark:
-            action()
+            reply(answer)
         else:
-            self._waiting.append((end, action))
+            self._waiting.append((end, answer, reply))
 
     def change_leader(self) -> None:
-        """The next one has what is committed, and any part of the rest; whoever waits is not answered."""
+        """The next one has what is committed, and any part of the rest; some who wait are told that another leads."""
         keeps = self._world.random.randint(self.high_watermark, len(self.entries))
         del self.entries[keeps:]
-        self._waiting.clear()
+        waiting, self._waiting = self._waiting, []
+        for _, _, reply in waiting:
+            if self._world.random.random() < 0.5:
+                reply(NOT_NOW)
         self.leader_epoch += 1
         self.producers = self._simulation.rules.producers()
         for entry in self.entries:
@@ -216,7 +237,6 @@ def committed_rows(fetched: Fetched) -> list[Row]:
         if entry.marker is not None:
             if entry.marker.kind is MarkerKind.ABORT:
                 aborting.discard(header.producer_id)
-        elif header.producer_id not in aborting:
-            assert entry.identity is not None
+        elif header.producer_id not in aborting and entry.identity is not None:
             rows.append(Row(header.base_offset, entry.identity))
     return rows

@@ -56,6 +56,18 @@ class _FencesNobody(ProducerState):
         return header._replace(producer_epoch=producer.epoch, base_sequence=sequence)
 
 
+class _TakesAnyForRepeated(ProducerState):
+    """A batch repeats a stored one of the same sequence, of whatever transaction."""
+
+    def check(self, header: BatchHeader, verification: Verification | None = None):  # type: ignore[no-untyped-def]
+        producer = self._producers.get(header.producer_id)
+        if producer is not None and header.producer_epoch == producer.epoch:
+            for written in producer.batches:
+                if written.first_sequence == header.base_sequence:
+                    return written
+        return super().check(header, verification)
+
+
 class _TakesEqualEpochs(ProducerState):
     def check_marker(self, producer_id: int, epoch: int, marker: Marker, transaction_version: int) -> None:
         super().check_marker(producer_id, epoch, marker, 0)
@@ -96,6 +108,7 @@ RULES: Final = Rules()
 MUTANTS: Final[Mapping[str, Rules]] = MappingProxyType(
     {
         "a partition fences nobody": replace(RULES, producers=_FencesNobody),
+        "a batch repeats one of another transaction": replace(RULES, producers=_TakesAnyForRepeated),
         "the coordinator fences nobody": replace(RULES, end=_end_for_anybody),
         "a marker of the same epoch ends an open transaction": replace(RULES, producers=_TakesEqualEpochs),
         "a marker is never too old": replace(RULES, producers=_LeavesOldMarkers),

@@ -11,6 +11,7 @@ Invariants:
 import errno
 import os
 from typing import Final
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -56,6 +57,7 @@ class Segment:
         "dense",
         "end_offset",
         "header_digest",
+        "held",
         "index",
         "index_interval",
         "known_heads",
@@ -102,6 +104,8 @@ class Segment:
         self.renewals = 0
         """How often its file was taken up anew, because it was mended or replaced."""
         self.index: SparseIndex | None = None
+        self.held: WeakValueDictionary[tuple[int, int], memoryview] | None = None
+        """Checked bytes by position and length, while an answer to somebody holds them."""
         self.damage = Damage(self.path)
         self.known_heads = KnownHeads()
         self._recent: dict[int, int] = {}
@@ -202,7 +206,7 @@ class Segment:
         self._pool.close(self)
 
     def file_closed(self) -> None:
-        self._file = None
+        self._file = self.held = None
         if self.sealed:
             # The index is on disk, and sealed segments that nobody reads should cost no memory.
             self.index = None
@@ -280,6 +284,7 @@ class Segment:
                 latest, latest_offset = int(rows[at, MAX_TIMESTAMP]), int(rows[at, BASE_OFFSET])
         os.ftruncate(fd, position)
         sync_data(fd)
+        self.held = None
         index.truncate(position)
         self.size, self.end_offset = position, end_offset
         self.max_timestamp, self.max_timestamp_offset = latest, latest_offset

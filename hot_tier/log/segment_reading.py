@@ -5,11 +5,14 @@ Invariants:
   epoch). Batches must follow each other, in the epochs that the log knows; where compaction left gaps, their heads must
   be what they were (`heads`). A byte that was right when it was written, or read before, may be wrong now: a disk may
   flip a bit at any time, and many clients check no CRC.
+- Readers of the same batches share what one of them has read and checked, for as long as one of their answers holds it.
+  It is in memory then, and what became of the file since does not matter to it.
 - What another process wrote is proved against the seal, or what a clean stop wrote down, before any of it is served.
 - What is found to be wrong is marked in the segment's `damage`, and ends the bytes before it.
 """
 
 import os
+from weakref import WeakValueDictionary
 
 from hot_tier.errors import StorageFailure
 from hot_tier.log.epochs import History
@@ -25,6 +28,11 @@ def read_cached(segment: Segment, position: int, length: int, base_offset: int, 
     that would wait for the disk, or needs more than these bytes."""
     if segment.retired or not segment.dense or segment.damage.unsound or segment.known_heads.is_unproven(position):
         return None
+    if segment.held is None:
+        segment.held = WeakValueDictionary()
+    data = segment.held.get((position, length))
+    if data is not None:
+        return data
     try:
         data = read_cached_at(segment.file().fd, position, length)
     except OSError as error:
@@ -32,7 +40,10 @@ def read_cached(segment: Segment, position: int, length: int, base_offset: int, 
     if data is None:
         return None
     sound = sound_bytes(data, base_offset, segment.end_offset, dense=True, history=history)
-    return data if sound == length else _until_damage(segment, data, position, sound)
+    if sound != length:
+        return _until_damage(segment, data, position, sound)
+    segment.held[position, length] = data
+    return data
 
 
 def read_checked(

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from hot_tier.errors import OffsetOutOfRange
+from hot_tier.errors import CorruptLog, OffsetOutOfRange
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.epochs import NO_HISTORY
 from hot_tier.log.manager import LogManager
 from hot_tier.log.partition_log import PartitionLog
+from hot_tier.log.reading import FileSlice
 from hot_tier.log.segment_reading import read_checked
 from hot_tier.record.records import decode_records
+from tests.damage.harms import flip
 from tests.hot_tier.log.support import (
     NOW,
     SETTINGS,
@@ -146,6 +148,44 @@ def test_what_another_process_wrote_is_checked_once(tmp_path: Path) -> None:
     asyncio.run(log.read(slice_))
     assert log.read_now(slice_) is not None
     release(log)
+
+
+def test_readers_of_the_same_batches_share_them_while_one_of_them_is_not_done(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for _ in range(8):
+        append(log, batch(b"x" * 1000))
+    first = located(log, 0)
+    held = log.read_now(first)
+    assert held is not None
+    assert log.read_now(located(log, 0)) is held
+    flip(Path(first.segment.path), 500)
+    assert bytes(log.read_now(located(log, 0)) or b"") == bytes(held), (
+        "the bytes that were checked, whatever came after"
+    )
+    del held
+    with pytest.raises(CorruptLog):
+        log.read_now(located(log, 0))
+    release(log)
+
+
+def test_what_was_cut_is_not_shared(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(b"before"))
+    append(log, batch(b"old"))
+    held = log.read_now(located(log, 0))
+    assert held is not None
+    log.truncate_to(1, NOW)
+    append(log, batch(b"new"), epoch=1)
+    now = log.read_now(located(log, 0))
+    assert now is not None and len(now) == len(held)
+    assert [record.value for record in decode_records(now)] == [b"before", b"new"]
+    release(log)
+
+
+def located(log: PartitionLog, offset: int) -> FileSlice:
+    found = log.locate(offset, 1 << 20, log.log_end_offset)
+    assert found is not None
+    return found
 
 
 def test_open_files_are_bounded(small: PartitionLog) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from benchmarks.bare import BarePlan
 from benchmarks.workloads import Produce
 
 KB = 1 << 10
@@ -19,6 +20,7 @@ class Plan:
     latency_rate: int
     starts: int
     warm_up_seconds: float
+    bare: BarePlan | None = None
 
 
 def quick_plan() -> Plan:
@@ -41,6 +43,16 @@ def quick_plan() -> Plan:
         latency_rate=2000,
         starts=1,
         warm_up_seconds=1.0,
+        bare=BarePlan(
+            connections=200,
+            readers=10,
+            fan_out_records=50_000,
+            disk_records=50_000,
+            rate_shares=(0.5,),
+            flushes=("os",),
+            seconds=1.0,
+            repeats=1,
+        ),
     )
 
 
@@ -75,6 +87,16 @@ def full_plan() -> Plan:
         latency_rate=2000,
         starts=3,
         warm_up_seconds=20.0,
+        bare=BarePlan(
+            connections=1000,
+            readers=50,
+            fan_out_records=100_000,
+            disk_records=500_000,
+            rate_shares=(0.1, 0.5, 0.8),
+            flushes=("os", "commit"),
+            seconds=3.0,
+            repeats=3,
+        ),
     )
 
 

@@ -2,7 +2,10 @@
 
 import json
 import random
+import time
 from pathlib import Path
+
+from hot_tier.record.records import NewRecord, encode_records
 
 ACTIONS = ("view", "click", "add_to_cart", "purchase", "search", "login", "logout")
 PATHS = ("/", "/home", "/search", "/product/{}", "/cart", "/checkout", "/account/orders/{}")
@@ -22,6 +25,13 @@ def event(source: random.Random, number: int) -> str:
         },
         separators=(",", ":"),
     )
+
+
+def write_batch(path: Path, record_bytes: int) -> Path:
+    """Writes one batch with one event, as producers send it."""
+    value = event(random.Random(7), 0).encode()[:record_bytes].ljust(record_bytes)
+    path.write_bytes(encode_records([NewRecord(time.time_ns() // 1_000_000, None, value)]))
+    return path
 
 
 def write_records(path: Path, record_bytes: int, count: int = 20_000) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 from rich.console import Console
 
-from benchmarks import limits
+from benchmarks import bare, limits
 from benchmarks.clusters import Cluster
 from benchmarks.peer.kafka import KafkaServer
 from benchmarks.plan import Plan
@@ -42,6 +42,8 @@ def carry_out(plan: Plan, directory: Path, saved: Path, *, quick: bool, console:
         for target in targets:
             target.warm_up(plan.warm_up_seconds)
         throughputs(plan, targets, results, saved, console)
+        if plan.bare is not None:
+            bare.measure(plan.bare, targets, directory, sampler(targets, results, saved, console))
         results.others_cpu_share = noise.share()
         memory(brokers, results)
         _starts(plan, brokers, results, console)
@@ -57,12 +59,12 @@ def _turns(targets: list[Target], repeats: int) -> Iterator[Target]:
         yield from targets if turn % 2 == 0 else reversed(targets)
 
 
-def throughputs(
-    plan: Plan, targets: list[Target], results: Results, saved: Path, console: Console, suffix: str = ""
-) -> None:
-    """`suffix` is put after the names of the groups."""
+def sampler(
+    targets: list[Target], results: Results, saved: Path, console: Console, suffix: str = "", repeats: int = 1
+) -> Callable[..., None]:
+    """Returns the function that notes figures of all targets in turns. `suffix` is put after the names of groups."""
 
-    def sample(group: str, job: str, measure: Callable[[Target], Figures], repeats: int = plan.repeats) -> None:
+    def sample(group: str, job: str, measure: Callable[[Target], Figures], repeats: int = repeats) -> None:
         group += suffix
         console.print(f"[cyan]▸[/] {group}: {job}")
         for target in _turns(targets, repeats):
@@ -70,6 +72,13 @@ def throughputs(
                 getattr(results.row(group, job, unit), target.name).append(value)
         results.write(saved)
 
+    return sample
+
+
+def throughputs(
+    plan: Plan, targets: list[Target], results: Results, saved: Path, console: Console, suffix: str = ""
+) -> None:
+    sample = sampler(targets, results, saved, console, suffix, plan.repeats)
     for job in plan.produce:
         sample(
             GROUPS[job.flush], job_name(job), lambda target, job=job: target.measure_produce(job, plan.produce_seconds)

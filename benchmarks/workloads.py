@@ -126,12 +126,12 @@ class Target:
         done = self.produce(topic, job, seconds=seconds)
         cpu = self.broker.cpu_seconds() - cpu
         self.remove_topic(topic)
-        return _throughput_figures(done, cpu)
+        return throughput_figures(done, cpu)
 
     def measure_consume(self, topic: str, count: int) -> Figures:
         cpu = self.broker.cpu_seconds()
         done = load.consume(self._bootstrap, topic, self.partitions, count, self._client)
-        return _throughput_figures(done, self.broker.cpu_seconds() - cpu)
+        return throughput_figures(done, self.broker.cpu_seconds() - cpu)
 
     def measure_latency(self, flush: Flush, rate: int, seconds: float) -> Figures:
         settings = {"producer:acks": "all", "producer:linger.ms": "0"}
@@ -177,7 +177,7 @@ class Target:
                 self.remove_topic(topic)
 
 
-def _throughput_figures(done: load.Throughput, broker_cpu_seconds: float) -> Figures:
+def throughput_figures(done: load.Throughput, broker_cpu_seconds: float) -> Figures:
     return {
         "MB/s": done.mb_per_s,
         "records/s": done.records_per_s,

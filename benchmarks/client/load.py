@@ -1,4 +1,7 @@
-"""Builds the load generator once and runs it. Each run is its own process and returns one measurement."""
+"""Builds the load generators once and runs them: `client` is librdkafka, `raw` has no client library.
+
+Each run is its own process and returns one measurement.
+"""
 
 import json
 import shutil
@@ -9,7 +12,7 @@ from pathlib import Path
 
 import confluent_kafka
 
-SOURCE = Path(__file__).with_name("client.c")
+SOURCE, RAW_SOURCE = (Path(__file__).with_name(name) for name in ("client.c", "raw.c"))
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "client"
 RUN_TIMEOUT_S = 180
 
@@ -42,26 +45,46 @@ class Latency:
     max_ms: float
 
 
+@dataclass(frozen=True, slots=True)
+class Requests:
+    requests: int
+    seconds: float
+    latency: Latency
+
+
 def build() -> Path:
-    """Returns the program. Compiles it again if its source is newer."""
-    program = CACHE / f"client-{confluent_kafka.libversion()[0]}"
-    if program.exists() and program.stat().st_mtime > SOURCE.stat().st_mtime:
+    """Returns the program on librdkafka."""
+    libraries = Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs")
+    (library,) = libraries.glob("librdkafka*.so*")
+    linked = (str(library), f"-Wl,-rpath,{libraries}", "-lpthread")
+    return _compiled(SOURCE, CACHE / f"client-{confluent_kafka.libversion()[0]}", *linked)
+
+
+def _compiled(source: Path, program: Path, *linked: str) -> Path:
+    """Compiles the program again if its source is newer."""
+    if program.exists() and program.stat().st_mtime > source.stat().st_mtime:
         return program
     compiler = shutil.which("cc")
     if compiler is None:
         raise LoadFailed("no C compiler on PATH for the load generator (Debian: gcc)")
-    libraries = Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs")
-    (library,) = libraries.glob("librdkafka*.so*")
     CACHE.mkdir(parents=True, exist_ok=True)
-    command = [compiler, "-O2", "-o", str(program), str(SOURCE), str(library), f"-Wl,-rpath,{libraries}", "-lpthread"]
+    command = [compiler, "-O2", "-o", str(program), str(source), *linked]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     if done.returncode != 0:
-        raise LoadFailed(f"cannot compile {SOURCE}:\n{done.stderr}")
+        raise LoadFailed(f"cannot compile {source}:\n{done.stderr}")
     return program
 
 
 def _run(job: str, *arguments: str, settings: Mapping[str, str]) -> dict[str, float]:
-    command = [str(build()), job, *arguments, *(f"{key}={value}" for key, value in settings.items())]
+    return _answer_of([str(build()), job, *arguments, *(f"{key}={value}" for key, value in settings.items())])
+
+
+def _run_raw(job: str, bootstrap: str, topic: str, *numbers: object) -> dict[str, float]:
+    host, port = bootstrap.rsplit(":", 1)
+    return _answer_of([str(_compiled(RAW_SOURCE, CACHE / "raw")), job, host, port, topic, *map(str, numbers)])
+
+
+def _answer_of(command: list[str]) -> dict[str, float]:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_TIMEOUT_S)
     if done.returncode != 0:
         raise LoadFailed(f"{' '.join(command[1:])}:\n{done.stdout}{done.stderr}")
@@ -129,3 +152,16 @@ def transactions(
 def connect(bootstrap: str, count: int, settings: Mapping[str, str]) -> float:
     """Connects `count` times, one after the other, and reads metadata each time. Returns the seconds."""
     return _run("connect", bootstrap, str(count), settings=settings)["seconds"]
+
+
+def raw_fetch(bootstrap: str, topic: str, partitions: int, readers: int, each_bytes: int) -> Throughput:
+    """Each reader reads so many bytes of batches from the beginning."""
+    answer = _run_raw("fetch", bootstrap, topic, partitions, readers, each_bytes)
+    return _throughput(answer)
+
+
+def raw_produce(bootstrap: str, topic: str, partitions: int, connections: int, batch: Path, seconds: float) -> Requests:
+    """Each connection sends the batch again and again, one request at a time, with acks=1."""
+    answer = _run_raw("produce", bootstrap, topic, partitions, connections, 1, batch, seconds)
+    latency = Latency(answer["p50_ms"], answer["p99_ms"], answer["p999_ms"], answer["max_ms"])
+    return Requests(int(answer["requests"]), answer["seconds"], latency)

@@ -33,6 +33,7 @@ class BarePlan:
     readers: int
     fan_out_records: int
     disk_records: int
+    """Of the topic that one reader reads, from memory and from the disk."""
     rate_shares: tuple[float, ...]
     flushes: tuple[Flush, ...]
     """The latency is measured with each."""
@@ -48,15 +49,11 @@ def measure(plan: BarePlan, targets: list[Target], directory: Path, sample: Call
         "one record per request", job, lambda t: _small_records(t, batch, plan.connections, plan.seconds), plan.repeats
     )
     with filled(targets, plan.fan_out_records) as topics:
-        for group, readers in (("consume, bare client", 1), ("fan-out", plan.readers)):
-            sample(
-                group,
-                f"{RECORD_BYTES} B, none, {readers} readers" if readers > 1 else f"{RECORD_BYTES} B, none",
-                lambda t, readers=readers: _fetch(t, topics[t], readers, plan.fan_out_records),
-                plan.repeats,
-            )
+        name = f"{RECORD_BYTES} B, none, {plan.readers} readers"
+        sample("fan-out", name, lambda t: _fetch(t, topics[t], plan.readers, plan.fan_out_records), plan.repeats)
     with filled(targets, plan.disk_records) as topics:
         name = f"{RECORD_BYTES} B, none"
+        sample("consume, bare client", name, lambda t: _fetch(t, topics[t], 1, plan.disk_records), plan.repeats)
         sample("consume from disk", name, lambda t: _fetch_cold(t, topics[t], plan.disk_records), plan.repeats)
         sample("latency beside reads from disk", name, lambda t: _beside_reads(t, topics[t], plan), plan.repeats)
     _latencies(plan, targets, directory, sample)

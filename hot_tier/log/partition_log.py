@@ -339,7 +339,7 @@ class PartitionLog(LogView):
         self._set_roll_time()
         self.epochs.truncate_end(end)
         aborted = self.aborted.between(0, end)
-        self.producers = restore_producers(self.directory, self._segments, end, now_ms)
+        self.producers = restore_producers(self.directory, list(self._segments), end, now_ms)
         self.producers.transactions.aborted = aborted
         self._recommit()
         self._files.write_epochs(self.epochs)

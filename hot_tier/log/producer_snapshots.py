@@ -118,7 +118,7 @@ def _marker(fd: int, row: list[int]) -> Marker | None:
 
 
 def restore_producers(
-    directory: str, segments: Iterable[Segment], end_offset: int, now_ms: int, known_to: int | None = None
+    directory: str, segments: Sequence[Segment], end_offset: int, now_ms: int, known_to: int | None = None
 ) -> ProducerState:
     """Returns the state as of `end_offset`, and of the aborted transactions at least those whose markers are at or
     above `known_to`. Waits for the disk.
@@ -131,18 +131,42 @@ def restore_producers(
             os.unlink(snapshot_path(directory, later))  # It speaks of batches that are gone.
     offset, state = newest_snapshot(directory, end_offset if known_to is None else min(known_to, end_offset))
     for segment in segments:
-        if segment.end_offset > offset and not segment.damage.unsound:
-            fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                whole = replay_file(state, fd, segment.size, segment.base_offset, offset, now_ms)
-            finally:
-                os.close(fd)
-            if not whole and state.transactional:
-                segment.unread = segment.aborts = True
-                segment.damage.mark_unsound("which of its transactions were aborted cannot be read")
+        if segment.end_offset > offset:
+            whole = _replay(state, segment, offset, now_ms)
+            if state.transactional and not (whole and not segment.lost_tail):
+                _hide_undecided(state, segments, segment, whole=whole)
             if segment.sealed:
                 write_synced(snapshot_path(directory, segment.end_offset), state.write(segment.end_offset))
     return state
+
+
+def _replay(state: ProducerState, segment: Segment, from_offset: int, now_ms: int) -> bool:
+    """Returns whether all of the file could be read. One that is not served for its transactions alone may be whole
+    again."""
+    if segment.damage.unsound and not segment.unread:
+        return False
+    try:
+        fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return replay_file(state, fd, segment.size, segment.base_offset, from_offset, now_ms)
+    finally:
+        os.close(fd)
+
+
+def _hide_undecided(state: ProducerState, segments: Sequence[Segment], hole: Segment, *, whole: bool) -> None:
+    """Serves nothing of the transactions that were open at a hole in the log, nor of the segment with the hole itself
+    where that is inside: how they ended is not known."""
+    first = state.forget_open()
+    hidden_from = hole.end_offset if whole else hole.base_offset
+    if first is not None:
+        hidden_from = min(hidden_from, first)
+    hole.aborts = hole.aborts or not whole
+    for segment in segments:
+        if segment.end_offset > hidden_from and segment.base_offset <= hole.base_offset:
+            segment.unread = True
+            segment.damage.mark_unsound("which of its transactions were aborted cannot be read")
 
 
 def restore_history(directory: str, segments: Sequence[Segment], end_offset: int, now_ms: int) -> ProducerState:
@@ -171,6 +195,6 @@ def restore_history(directory: str, segments: Sequence[Segment], end_offset: int
 
 def _aborted_of(segment: Segment) -> AbortedIndex | None:
     """Returns the aborted transactions of a segment as far as its seal and the file beside it tell."""
-    if not segment.seal_written:
+    if not segment.seal_written or segment.lost_tail:
         return None
     return load_aborted(segment) if segment.aborts else AbortedIndex()

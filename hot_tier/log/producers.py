@@ -291,6 +291,15 @@ class ProducerState:
         aborted, self.transactions = self.transactions.aborted, Transactions()
         self.transactions.aborted = aborted
 
+    def forget_open(self) -> int | None:
+        """Forgets the open transactions: markers that cannot be read may have ended them, and the next marker of a
+        producer may be of a later one. Returns where the first of them began."""
+        first = next(iter(self.transactions.open.values()), None)
+        for producer_id in self.transactions.forget_open():
+            self._producers[producer_id].first_offset = NO_TRANSACTION
+            self._producers[producer_id].transactional_id = None
+        return first
+
     def expire(self, now_ms: int, idle_ms: int, made_up_idle_ms: int) -> int:
         """Forgets producers that wrote nothing for `idle_ms` and have no open transaction; those with a made-up id
         after `made_up_idle_ms`. Returns how many."""

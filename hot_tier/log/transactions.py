@@ -185,6 +185,13 @@ class Transactions:
         queue.append(ended)
         self._settle()
 
+    def forget_open(self) -> list[int]:
+        """Forgets the open transactions. Returns their producers."""
+        producers = list(self.open)
+        self.open.clear()
+        self._settle()
+        return producers
+
     def forget_aborted(self, from_offset: int, end_offset: int) -> None:
         """Forgets those whose markers are in the range: nobody can meet a batch of them any more."""
         self.aborted = self.aborted.between(0, from_offset).joined(self.aborted.between(end_offset, LAST_OFFSET))

@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -11,14 +12,19 @@ from hot_tier.errors import TierlogError
 from hot_tier.log.config import TopicConfig
 from hot_tier.log.manager import LogManager
 from hot_tier.log.partition_log import PartitionLog
+from hot_tier.log.visibility import aborted_among, without_aborted
+from hot_tier.record.batch import read_header
+from hot_tier.record.control import Marker, MarkerKind
 from tests.damage.harms import Target, do
-from tests.damage.model import Fetch, Model, Read, read_batches
-from tests.damage.table import CLEAN, COMPACTED, COMPACTION, KILL, LIVE, Case
+from tests.damage.model import Fetch, Model, Read, Wrong, read_batches
+from tests.damage.table import CLEAN, COMPACTED, COMPACTION, KILL, LIVE, TRANSACTIONAL, Case
 from tests.hot_tier.log.support import NOW, SETTINGS, TOPIC_ID, append, batch
 
 CONFIG: Final = TopicConfig(segment_bytes=700, index_interval_bytes=150, min_cleanable_dirty_ratio=0.0)
 BATCHES: Final = 22
 UNSYNCED: Final = 2
+PRODUCERS: Final = (1, 2, 3)
+"""Of transactions."""
 
 
 class Written:
@@ -30,6 +36,10 @@ class Written:
         policy = frozenset({"compact" if shape == COMPACTED else "delete"})
         self.config = replace(CONFIG, cleanup_policy=policy)
         self.model = Model()
+        self.transactional = shape == TRANSACTIONAL
+        self.aborted: set[int] = set()
+        """Offsets of records that readers of committed ones must not see."""
+        self._open: defaultdict[int, list[int]] = defaultdict(list)
 
     async def write(self) -> LogManager:
         manager = LogManager(str(self.data_dir), SETTINGS, lambda: NOW)
@@ -52,8 +62,34 @@ class Written:
         return manager
 
     def _append(self, log: PartitionLog, number: int) -> None:
+        epoch = 3 if number < 9 else 4
+        if self.transactional:
+            self._transact(log, number, epoch)
         records = [(b"key %d" % (number % 3), b"value %02d" % number), (b"key %d" % (number + 7), b"second")]
-        append(log, batch(*records, timestamp=NOW + number), epoch=3 if number < 9 else 4)
+        append(log, batch(*records, timestamp=NOW + number), epoch=epoch)
+
+    def _transact(self, log: PartitionLog, number: int, epoch: int) -> None:
+        """Producers go on with their transactions, and one of them ends its own. None is open at the last sync."""
+        if number < BATCHES - len(PRODUCERS):
+            for producer in PRODUCERS:
+                self._open[producer] += self._write(log, producer, epoch)
+        ending = PRODUCERS[number % len(PRODUCERS)]
+        if self._open[ending]:
+            kind = MarkerKind(number % 2)
+            self._end(log, ending, kind, epoch)
+            offsets = self._open.pop(ending)
+            self.aborted.update(offsets if kind is MarkerKind.ABORT else ())
+
+    def _write(self, log: PartitionLog, producer: int, epoch: int) -> range:
+        sequence = log.producers.next_sequence(producer, 0)
+        data = batch(b"in a transaction", producer=producer, epoch=0, sequence=sequence, transactional=True)
+        header = read_header(data)
+        verification = log.producers.begin_verification(header, f"id-{producer}")
+        appended = log.append(data, header, epoch, NOW, verification)
+        return range(appended.base_offset, appended.end_offset)
+
+    def _end(self, log: PartitionLog, producer: int, kind: MarkerKind, epoch: int) -> None:
+        log.append_marker(producer, 0, Marker(kind, 0), epoch, NOW, version=1)
 
     def log(self, manager: LogManager) -> PartitionLog:
         return manager.log("orders", TOPIC_ID, 0, self.config)
@@ -62,7 +98,39 @@ class Written:
         """Reads from every offset on, a seventh of them to the end. Returns how many reads ended in an error."""
         end = min(log.log_end_offset, max(self.model.records) + 1)
         must = self.model.latest() if compacted else None
-        return await self.model.check(fetching(log, end), end, must=must, on=lambda start: start % 7 == 0)
+        fetch = self._committed(log, end) if self.transactional else fetching(log, end)
+        return await self.model.check(fetch, end, must=must, on=lambda start: start % 7 == 0)
+
+    def go_on(self, log: PartitionLog) -> bool:
+        """Each producer commits one more transaction, which says nothing about those before it. Returns whether the log
+        took them."""
+        try:
+            for producer in PRODUCERS:
+                self._write(log, producer, log.leader_epoch)
+                self._end(log, producer, MarkerKind.COMMIT, log.leader_epoch)
+        except TierlogError:
+            return False
+        return True
+
+    def _committed(self, log: PartitionLog, end_offset: int) -> Fetch:
+        """Reads up to `end_offset`, and looks at what a reader of committed records sees of that."""
+        fetch = fetching(log, end_offset)
+        log.commit(log.log_end_offset)
+        stable = end_offset if log.first_unstable_offset is None else min(end_offset, log.first_unstable_offset)
+        if stable < self.model.acked_end and not log.known_damage():
+            raise Wrong(f"undecided from {stable} on, and all below {self.model.acked_end} was decided")
+
+        async def look(offset: int) -> bytes | memoryview:
+            data = await fetch(offset)
+            visible, _ = read_batches(without_aborted(data, aborted_among(log.aborted, data)), offset)
+            end = min(stable, read_batches(data, offset)[1])
+            seen = {record.offset for _, records in visible for record in records if record.offset < end}
+            wrong = seen ^ ({at for at in self.model.records if offset <= at < end} - self.aborted)
+            if wrong:
+                raise Wrong(f"from {offset} to {end}: aborted and seen, or committed and not: {sorted(wrong)}")
+            return data
+
+        return look
 
 
 def fetching(log: PartitionLog, end_offset: int) -> Fetch:
@@ -120,6 +188,10 @@ async def run(case: Case, data_dir: Path) -> str:
                 return "refused"
         log = written.log(manager)
         errors = await written.check(log)
+        if written.transactional:
+            written.model.forget_behind(log.log_end_offset)
+            errors += not written.go_on(log)
+            errors += await written.check(log)
         if case.path == COMPACTION:
             errors += await _compacted_again(written, manager, log)
         return "errors" if errors else "right"

@@ -17,7 +17,8 @@ from tests.damage.harms import HEAD_BITS
 LIVE, CLEAN, KILL = MOMENTS = ("live", "clean restart", "kill")
 """When the file is harmed: under a running broker, or before the next start after a clean stop or a kill."""
 
-DENSE, COMPACTED = SHAPES = ("dense", "compacted")
+DENSE, COMPACTED, TRANSACTIONAL = SHAPES = ("dense", "compacted", "transactional")
+"""What is in a log. `transactional`: some of it was aborted, and readers of committed records must not see that."""
 
 HOT, COMPACTION, ARCHIVE, REPLICATION, COLD, METADATA = PATHS = (
     *("hot read", "compaction", "archive", "replication", "cold read", "metadata"),
@@ -46,7 +47,7 @@ class Row:
     harms: tuple[str, ...]
     moments: tuple[str, ...]
     path: str
-    shapes: tuple[str, ...] = SHAPES
+    shapes: tuple[str, ...] = (DENSE, COMPACTED)
 
 
 ROWS: Final = (
@@ -56,6 +57,21 @@ ROWS: Final = (
     Row(("leader-epochs", "log-start"), LONE, MOMENTS, HOT),
     Row(("recovery-points",), LONE, (KILL,), HOT),
     Row(("clean-shutdown",), MARK, (CLEAN,), HOT),
+    Row(
+        ("0 .log", "1 .log", "-2 .log", "-1 .log"),
+        (*SOME_OF_SEGMENT, *("a bit",) * 17),
+        MOMENTS,
+        HOT,
+        (TRANSACTIONAL,),
+    ),
+    Row(
+        ("0 .aborted", "1 .aborted", "0 .producers", "1 .producers", "0 .index", "1 .index"),
+        SIDE,
+        MOMENTS,
+        HOT,
+        (TRANSACTIONAL,),
+    ),
+    Row(("leader-epochs", "log-start", "recovery-points"), LONE, (KILL,), HOT, (TRANSACTIONAL,)),
     Row(("0 .log", "1 .log", "-2 .log"), SEGMENT, MOMENTS, COMPACTION, (COMPACTED,)),
     # Neither the first nor the last of the segments that are to be archived.
     Row(("2 .log",), SEGMENT[:-1], MOMENTS, ARCHIVE, (DENSE,)),

@@ -25,7 +25,7 @@ from tests.damage.table import (
 )
 
 SEED = 20_261_116
-SAMPLE = {HOT: 80, COMPACTION: 20, ARCHIVE: 8, REPLICATION: 6, COLD: 8, METADATA: 24}
+SAMPLE = {HOT: 100, COMPACTION: 20, ARCHIVE: 8, REPLICATION: 6, COLD: 8, METADATA: 24}
 PLACES = {
     HOT: one_log.run,
     COMPACTION: one_log.run,

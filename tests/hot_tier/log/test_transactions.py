@@ -428,6 +428,50 @@ def test_a_damaged_segment_whose_file_is_lost_is_not_served_until_it_is_mended(k
     release(again)
 
 
+@pytest.mark.parametrize("where", ["in the middle", "at the end"])
+def test_a_lost_marker_hides_its_transaction_also_from_the_next_one(killed: PartitionLog, where: str) -> None:
+    """The file with the marker is gone. The next marker of the producer says nothing about the transaction before."""
+    write(killed, 1, b"rolled back" * 10)
+    killed.roll(NOW)
+    lost = write(killed, 2, b"x" * 100).base_offset
+    commit(killed, 2)
+    abort(killed, 1)
+    if where == "in the middle":
+        killed.roll(NOW)
+        write(killed, 3, b"y" * 100)
+        commit(killed, 3)
+    killed.flush()
+    os.unlink(next(info.path for info in killed.segments() if info.base_offset == lost))
+    again, recovered = reopen_after_kill(killed)
+    assert recovered.damaged
+    write(again, 1, b"committed", sequence=again.producers.next_sequence(1, 0))
+    last = commit(again, 1).base_offset
+    all_committed(again)
+    assert again.first_unstable_offset is None
+    with pytest.raises(CorruptLog):
+        read_bytes(again, 0)
+    assert [record.value for record in read_all(again, last - 1)] == [b"committed"]
+    release(again)
+
+
+def test_a_hole_after_transactions_that_are_over_hides_nothing_else(killed: PartitionLog) -> None:
+    write(killed, 1, b"committed" * 10)
+    commit(killed, 1)
+    killed.roll(NOW)
+    lost = write(killed, 2, b"x" * 100).base_offset
+    commit(killed, 2)
+    killed.roll(NOW)
+    write(killed, 3, b"y" * 100)
+    commit(killed, 3)
+    killed.flush()
+    os.unlink(next(info.path for info in killed.segments() if info.base_offset == lost))
+    again, _ = reopen_after_kill(killed)
+    assert [record.value for record in decode_records(read_bytes(again, 0, end_offset=lost))] == [b"committed" * 10]
+    with pytest.raises(CorruptLog):
+        read_bytes(again, lost)
+    release(again)
+
+
 def test_entries_are_found_in_any_range_in_the_order_of_their_first_offsets() -> None:
     index = AbortedIndex([Aborted(1, 5, 10, 0), Aborted(2, 0, 12, 13), Aborted(1, 13, 15, 16)])
     assert [entry.first_offset for entry in index.overlapping(0, 100)] == [0, 5, 13]

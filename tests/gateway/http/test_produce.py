@@ -287,10 +287,9 @@ async def test_a_client_over_its_quota_is_answered_later(served: Served) -> None
     began = time.monotonic()
     # The account holds ten seconds' worth; what is beyond it takes 0.3 s to refill.
     for client in ("modest", "greedy"):
-        for size in (100_000, 3_000):
-            reply = await served.post(MESSAGES, data=b"x" * size, headers={"X-Client-Id": client})
-            assert reply.status == 200
+        reply = await served.post(MESSAGES, data=b"x" * 103_000, headers={"X-Client-Id": client})
+        assert reply.status == 200
         if client == "modest":
             assert served.api.metrics.throttled_ms == 0
-    assert 200 <= served.api.metrics.throttled_ms <= 310
+    assert 300 <= served.api.metrics.throttled_ms <= 310
     assert time.monotonic() - began >= served.api.metrics.throttled_ms / 1000

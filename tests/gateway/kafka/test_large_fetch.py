@@ -23,6 +23,7 @@ from tests.gateway.kafka.test_fetch import (  # noqa: F401
     values,
     write,
 )
+from tests.support.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +46,7 @@ async def test_partitions_are_answered_once_and_together_stay_within_the_limit(t
 async def test_who_waits_wakes_for_any_partition_and_leaves_nothing_behind(topic):  # noqa: F811
     async with topic.connect() as wire:
         await wire.send(fetch(topic, 12, (0, 0, BIG), (1, 0, BIG), (2, 0, BIG), max_wait_ms=30_000), 12)
-        await asyncio.sleep(0.1)
-        assert topic.server.fetch_sessions.waiting == 3
+        await until(lambda: topic.server.fetch_sessions.waiting == 3)
         await write(topic, b"late", partition=2)
         _, answer = await asyncio.wait_for(wire.receive(ApiKey.FETCH, 12), 10)
         assert values(parts(answer)[2]) == [b"late"]

@@ -202,10 +202,10 @@ DEEP = b"[" * 5000
     ],
 )
 def test_garbage(token: str) -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(TokenRefused):
         check(token)
-    assert time.perf_counter() - began < 0.2
+    assert time.thread_time() - began < 0.2
 
 
 @given(st.text(max_size=300) | st.binary(max_size=200).map(lambda data: f"{part(data)}.{part(data)}.{part(data)}"))

@@ -81,7 +81,7 @@ async def test_alone_it_leads_again_in_a_new_epoch(store: SqliteStore) -> None:
 
 
 async def test_a_number_that_is_taken(store: SqliteStore) -> None:
-    settings = replace(SETTINGS, lease_ttl_ms=300)
+    settings = replace(SETTINGS, lease_ttl_ms=1000)
     first = await Member(store, 1, settings=settings).join(govern=False)
     with pytest.raises(NodeIdTaken, match="broker 1 runs already"):
         await Member(store, 1, data_id="another disk", settings=settings).join()
@@ -102,7 +102,7 @@ async def test_a_number_that_is_taken_while_it_starts(store: SqliteStore) -> Non
 
 
 async def test_a_copy_of_a_disk_in_use(store: SqliteStore) -> None:
-    settings = replace(SETTINGS, lease_ttl_ms=300)
+    settings = replace(SETTINGS, lease_ttl_ms=1000)
     first = await Member(store, 1, settings=settings).join(govern=False)
     with pytest.raises(NodeIdTaken, match="broker 1 runs already"):
         await Member(store, 1, settings=settings).join()

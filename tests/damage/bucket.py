@@ -24,9 +24,10 @@ from cold_tier.rewrite import Rewrite, rewrite
 from gateway.fetch.reader import Archive, Isolation, Reader
 from hot_tier.errors import TierlogError
 from hot_tier.log.settings import LogSettings
+from hot_tier.log.visibility import without_aborted
 from offloader.settings import OffloadSettings
 from tests.damage.harms import Target, do
-from tests.damage.model import Model, Wrong
+from tests.damage.model import Model, Wrong, read_batches
 from tests.damage.source import as_sent
 from tests.damage.table import KILL, LIVE, Case
 from tests.offloader.harness import TOPIC, Archived, Clock, archived_node
@@ -45,6 +46,8 @@ class Template:
 
     folder: tempfile.TemporaryDirectory[str]
     model: Model
+    committed: set[int]
+    """Offsets of the records that nobody aborted."""
     now_ms: int
 
 
@@ -60,9 +63,12 @@ async def _template() -> Template:
         small_pages = patch.object(ManifestWriter, "open", partial(ManifestWriter.open, page_segments=3))
         with small_pages:
             async with archived_node(folder.name, SETTINGS, DROPPING, clock=clock) as node:
+                aborted: set[int] = set()
                 for epoch in range(3):
                     await node.produce(20)
+                    begin = node.partition.log.log_end_offset
                     await node.transaction([5, 8], commit=False, epoch=2 * epoch)
+                    aborted.update(range(begin, node.partition.log.log_end_offset))
                     await node.transaction([4], commit=True, epoch=2 * epoch + 1)
                     await node.produce(20)
                     await node.settle()
@@ -73,7 +79,8 @@ async def _template() -> Template:
                 await _propose(node, folder.name)
                 for name in ("job", "other"):
                     await pins.place(node.store, TOPIC, node.layout.topic_id, name, clock.now_ms, 10**12)
-                _templates.append(Template(folder, as_sent(node), clock.now_ms))
+                model = as_sent(node)
+                _templates.append(Template(folder, model, model.records.keys() - aborted, clock.now_ms))
     return _templates[0]
 
 
@@ -123,16 +130,24 @@ async def reading(folder: Path, now_ms: int) -> AsyncIterator[Archived]:
             await cold.close()
 
 
-async def check_reads(node: Archived, model: Model, end: int, *, whole: bool = False) -> int:
+async def check_reads(node: Archived, template: Template, end: int, *, whole: bool = False) -> int:
+    reader, partition = node.running.node.reader, node.partition
+
     async def fetch(offset: int) -> bytes | bytearray | memoryview:
-        reader = node.running.node.reader
-        # Also what was aborted: readers of committed records need none of what is aside.
-        return (await reader.read(node.partition, offset, 600, Isolation.READ_UNCOMMITTED)).records
+        # Readers of committed records need none of what is aside: the others may get an error where they do not.
+        fetched = await reader.read(partition, offset, 600, Isolation.READ_COMMITTED)
+        visible, _ = read_batches(without_aborted(fetched.records, fetched.aborted), offset)
+        to = read_batches(fetched.records, offset)[1] if len(fetched.records) else end
+        seen = {record.offset for _, records in visible for record in records if record.offset < to}
+        wrong = seen ^ {at for at in template.committed if offset <= at < to}
+        if wrong:
+            raise Wrong(f"from {offset} to {to}: aborted and seen, or committed and not: {sorted(wrong)}")
+        return (await reader.read(partition, offset, 600, Isolation.READ_UNCOMMITTED)).records
 
-    return await model.check(fetch, end, starts=range(0, end, 7), whole=whole)
+    return await template.model.check(fetch, end, starts=range(0, end, 7), on=lambda start: start % 5 == 0, whole=whole)
 
 
-async def check_restore(folder: Path, model: Model, now_ms: int) -> None:
+async def check_restore(folder: Path, template: Template) -> None:
     """A new node from the bucket alone: all that was archived, up to some offset, or an error."""
     second = folder / "second"
     shutil.copytree(folder / "bucket", second / "bucket")
@@ -144,17 +159,16 @@ async def check_restore(folder: Path, model: Model, now_ms: int) -> None:
         return
     if not restored:
         raise Wrong("nothing was restored, without an error")
-    async with reading(second, now_ms) as node:
+    async with reading(second, template.now_ms) as node:
         if node.partition.log.config.retention_ms >= 0:
             raise Wrong(f"restored with retention.ms {node.partition.log.config.retention_ms}")
         await node.offloader.round()
-        await check_reads(node, model, node.partition.high_watermark)
+        await check_reads(node, template, node.partition.high_watermark)
 
 
 async def run(case: Case, folder: Path) -> str:
     template = await _template()
-    model, now_ms = template.model, template.now_ms
-    end = max(model.records) + 1
+    end = max(template.model.records) + 1
     shutil.copytree(template.folder.name, folder)
     bucket = folder / "bucket"
     leave_out(case, bucket)
@@ -169,11 +183,11 @@ async def run(case: Case, folder: Path) -> str:
         (folder / "node" / "clean-shutdown").unlink()
     if case.moment != LIVE and not harm():
         return "nothing changed"
-    async with reading(folder, now_ms) as node:
+    async with reading(folder, template.now_ms) as node:
         if case.moment == LIVE:
             if case.file != PROPOSAL:  # A round would answer it.
                 await node.offloader.round()
-                await check_reads(node, model, 30, whole=True)
+                await check_reads(node, template, 30, whole=True)
             if not harm():
                 return "nothing changed"
         for _ in range(2):
@@ -183,17 +197,17 @@ async def run(case: Case, folder: Path) -> str:
                 answered = await node.offloader.consider_proposals(archive)
                 errors += sum(each.outcome == "refused" for each in answered)
             await node.offloader.collect_garbage()
-            errors += await check_reads(node, model, end)
+            errors += await check_reads(node, template, end)
         if case.file == PIN and list(bucket.rglob(PIN)):
             [archive] = node.offloader
             if not await archive.pinned(node.clock.now_ms):
                 raise Wrong("a pin that is damaged does not hold")
             errors += not archive.pins
-    await check_restore(folder, model, now_ms)
+    await check_restore(folder, template)
     for path, content in whole.items():
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
-    async with reading(folder, now_ms) as node:
+    async with reading(folder, template.now_ms) as node:
         await node.offloader.round()
-        await check_reads(node, model, end, whole=True)
+        await check_reads(node, template, end, whole=True)
     return "errors" if errors else "right"

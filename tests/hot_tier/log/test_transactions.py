@@ -454,6 +454,38 @@ def test_a_lost_marker_hides_its_transaction_also_from_the_next_one(killed: Part
     release(again)
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["oldest first", "newest first"])
+def test_what_a_lost_marker_hides_is_served_once_the_marker_is_back(
+    killed: PartitionLog, order: tuple[int, int]
+) -> None:
+    for _ in range(2):  # The first transaction ends in the second segment, and the last one goes on there.
+        write(killed, 1, b"rolled back" * 10)
+    killed.roll(NOW)
+    abort(killed, 1)
+    write(killed, 1, b"committed" * 10)
+    killed.roll(NOW)
+    commit(killed, 1)
+    killed.flush()
+    info = killed.sealed_segments()[1]
+    whole = Path(info.path).read_bytes()
+    Path(info.path).write_bytes(whole[:70] + bytes([whole[70] ^ 1]) + whole[71:])
+    os.unlink(info.path.removesuffix(names.LOG) + names.ABORTED)
+    again, _ = reopen_after_kill(killed)
+    assert [each.base_offset for each in again.damaged_segments()] == [0, info.base_offset]
+    Path(info.path).write_bytes(whole)
+    again.commit(again.log_end_offset)
+    for _ in range(2):
+        for at in order:
+            for damaged in again.damaged_segments()[at : at + 1]:
+                asyncio.run(proved_again(again, damaged))
+    assert again.damaged_segments() == []
+    assert list(again.aborted) == list(killed.aborted) != []
+    assert again.first_unstable_offset is None
+    seen = without_aborted(read_bytes(again, 0), aborted_among(again.aborted, read_bytes(again, 0)))
+    assert {record.value for record in decode_records(seen)} <= {b"committed" * 10}
+    release(again)
+
+
 def test_a_hole_after_transactions_that_are_over_hides_nothing_else(killed: PartitionLog) -> None:
     write(killed, 1, b"committed" * 10)
     commit(killed, 1)

@@ -42,7 +42,10 @@ check: lint ## the inner loop: lint, types and the tests that start no process
 	@$(SAY) 'unit tests'
 	@$(PYTEST) -n 2 $(UNIT) -m 'not slow and not java and not process'
 
-test: lint kafka-jars test-tools ## lint, types and every test that is not slow
+# What pytest makes of the tests' modules is kept, but four workers at once would each make it of all of them: one does
+# it first, while the linters leave a core.
+test: $(INSTALLED) ## lint, types and every test that is not slow
+	@$(PYTEST) --collect-only >/dev/null 2>&1 & $(MAKE) lint kafka-jars test-tools
 	@$(SAY) 'tests, four at a time: many of them wait'
 	@$(PYTEST) -n 4 -m 'not slow'
 

@@ -6,7 +6,8 @@
     settle    thread   the directory is synced; `.timeindex.cleaned` becomes `.timeindex` and `.swap` becomes `.index`
 
 The swap file is the new segment's seal: it names the range that it replaces. A crash before `decide` leaves `.cleaned`
-files, which recovery removes. After a later crash `finish_swaps` does the rest; any part of it may be done already.
+files, which recovery removes. After a later crash `finish_swaps` does the rest; any part of it may be done already. If
+none is and the new segment is damaged, the old ones stay.
 The loop only renames, in one step with the change in memory, so no reader opens the new file with old positions.
 """
 
@@ -19,7 +20,8 @@ import structlog
 from hot_tier.log import names
 from hot_tier.log.disk import remove
 from hot_tier.log.files import sync_directory
-from hot_tier.log.index import SEAL_BYTES, read_seal
+from hot_tier.log.index import SEAL_BYTES, Seal, read_seal
+from hot_tier.log.proof import NotWhole, prove_segment
 
 _log = structlog.get_logger()
 
@@ -75,10 +77,26 @@ def finish_swaps(directory: str) -> bool:
         if seal is None:
             _log.error("swap file damaged", directory=directory, base_offset=base_offset)
             continue
+        if not _may_begin(directory, seal):
+            _log.error("compacted segment damaged, the old ones stay", directory=directory, base_offset=base_offset)
+            Swap(directory, [base_offset]).cancel()
+            continue
         inside = sorted({file.offset for file in files if base_offset < file.offset < seal.end_offset})
         _exchange(directory, [base_offset, *inside])
         _settle(directory, [base_offset, *inside])
     return bool(swaps)
+
+
+def _may_begin(directory: str, seal: Seal) -> bool:
+    """Returns False if the old segments are all there and the new one is not whole. An exchange begins with the index
+    of the first old segment."""
+    stem = os.path.join(directory, names.offset_file(seal.base_offset, ""))
+    if os.path.exists(stem + names.INDEX):
+        try:
+            prove_segment(stem + names.LOG + names.CLEANED, seal.contents)
+        except NotWhole:
+            return False
+    return True
 
 
 def _exchange(directory: str, replaced: Sequence[int]) -> None:

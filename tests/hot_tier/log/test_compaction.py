@@ -447,3 +447,41 @@ def test_a_swap_that_the_disk_refuses_half_way(tmp_path: Path, monkeypatch: pyte
         release(log)
         step += 1
     assert step > 10
+
+
+@pytest.mark.parametrize("harm", ["cut", "flipped", "removed"])
+def test_a_damaged_output_takes_the_place_of_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    """Killed when the swap is decided and nothing is exchanged yet, the old segments are all there."""
+    sync_nothing(monkeypatch)
+    harmed, step, killed = 0, 0, True
+    while killed:
+        log = open_log(tmp_path / str(step), COMPACT)
+        for number in range(6):
+            write(log, (b"k%d" % (number % 3), b"%d" % number * 100))
+        close_active(log)
+        before = read_all(log)
+        with monkeypatch.context() as patch:
+            Kill(step, patch)
+            try:
+                killed = not compact(log)
+            except Killed:
+                killed = True
+        for output in Path(log.directory).glob("*.log.cleaned"):
+            stem = str(output).removesuffix(".log.cleaned")
+            if os.path.exists(stem + names.SWAP) and os.path.exists(stem + names.INDEX):
+                harmed += 1
+                content = bytearray(output.read_bytes())
+                content[-1] ^= harm == "flipped"
+                output.write_bytes(content[: len(content) // 2] if harm == "cut" else content)
+                if harm == "removed":
+                    output.unlink()
+        log, recovered = reopen_after_kill(log)
+        assert recovered.damaged == [], f"killed before change {step}"
+        assert set(expected(before, 6, markers=True)) <= set(seen(read_all(log))), f"killed before change {step}"
+        compact(log)
+        assert log.known_damage() == []
+        release(log)
+        step += 1
+    assert harmed

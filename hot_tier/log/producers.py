@@ -285,20 +285,16 @@ class ProducerState:
 
     def end_transactions(self) -> None:
         """Ends all transactions without a marker: the caller knows that nothing here is undecided."""
-        for producer in self._producers.values():
-            producer.first_offset = NO_TRANSACTION
-            producer.transactional_id = None
+        self.forget_open()
         aborted, self.transactions = self.transactions.aborted, Transactions()
         self.transactions.aborted = aborted
 
     def forget_open(self) -> int | None:
-        """Forgets the open transactions: markers that cannot be read may have ended them, and the next marker of a
-        producer may be of a later one. Returns where the first of them began."""
-        first = next(iter(self.transactions.open.values()), None)
-        for producer_id in self.transactions.forget_open():
-            self._producers[producer_id].first_offset = NO_TRANSACTION
-            self._producers[producer_id].transactional_id = None
-        return first
+        """Forgets the open transactions: it is not known how they ended. Returns where the first of them began."""
+        forgotten = self.transactions.forget_open()
+        for producer in [self._producers[each] for each in forgotten]:
+            producer.first_offset, producer.transactional_id = NO_TRANSACTION, None
+        return min(forgotten.values(), default=None)
 
     def expire(self, now_ms: int, idle_ms: int, made_up_idle_ms: int) -> int:
         """Forgets producers that wrote nothing for `idle_ms` and have no open transaction; those with a made-up id

@@ -185,12 +185,11 @@ class Transactions:
         queue.append(ended)
         self._settle()
 
-    def forget_open(self) -> list[int]:
-        """Forgets the open transactions. Returns their producers."""
-        producers = list(self.open)
-        self.open.clear()
+    def forget_open(self) -> dict[int, int]:
+        """Forgets the open transactions, and returns them."""
+        forgotten, self.open = self.open, {}
         self._settle()
-        return producers
+        return forgotten
 
     def forget_aborted(self, from_offset: int, end_offset: int) -> None:
         """Forgets those whose markers are in the range: nobody can meet a batch of them any more."""

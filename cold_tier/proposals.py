@@ -21,7 +21,7 @@ from cold_tier.format.footer import encrypted_columns
 from cold_tier.format.index import read_index
 from cold_tier.format.open import prove_aside
 from cold_tier.format.read import SegmentReader
-from cold_tier.format.schema import SCHEMA
+from cold_tier.format.schema import row_schema
 from cold_tier.layout import PartitionLayout
 from cold_tier.manifest.codec import MAX_BODY_BYTES, read_proposal, write_proposal
 from cold_tier.manifest.model import SegmentEntry
@@ -162,7 +162,7 @@ def disagreements(segment: SegmentEntry, reader: SegmentReader) -> list[str]:
         problems.append(f"the index is of {index.rows_bytes} bytes")
     if 0 in encrypted_columns(index.footer, reader.where):
         return [*problems, "the file encrypts its offsets"]
-    if not metadata.schema.to_arrow_schema().equals(SCHEMA):
+    if not metadata.schema.to_arrow_schema().equals(row_schema()):
         return [*problems, "the file has other columns than rows have"]
     rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     if [group.rows for group in index.row_groups] != rows or sum(rows) != segment.rows:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from cryptography import x509
+import cryptography.x509 as x509
 
 from hot_tier.errors import SettingsError
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
+import cryptography.x509 as x509
 import structlog
-from cryptography import x509
 
 from hot_tier.clock import wall_ms
 from hot_tier.errors import SettingsError

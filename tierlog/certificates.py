@@ -9,6 +9,8 @@
 - The authority is never replaced: all who trust it would have to be told. Once it ends, that is an error.
 """
 
+from __future__ import annotations
+
 import ipaddress
 import re
 import socket
@@ -18,10 +20,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+import cryptography.hazmat.primitives.asymmetric.ec as ec
+import cryptography.hazmat.primitives.hashes as hashes
+import cryptography.hazmat.primitives.serialization as serialization
+import cryptography.x509 as x509
+import cryptography.x509.oid as oid
 
 from hot_tier.clock import wall_ms
 from hot_tier.errors import SettingsError
@@ -172,11 +175,11 @@ class _Authority:
             )
         until = min(self._now + VALID, authority.not_valid_after_utc)
         # A broker serves, and calls other brokers.
-        uses = [ExtendedKeyUsageOID.SERVER_AUTH] if wanted.hosts else []
+        uses = [oid.ExtendedKeyUsageOID.SERVER_AUTH] if wanted.hosts else []
         builder = (
             self._builder(_name(wanted.name), authority.subject, key.public_key(), until)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([*uses, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage([*uses, oid.ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         )
         if wanted.hosts:
@@ -200,7 +203,7 @@ class _Authority:
 
 
 def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+    return x509.Name([x509.NameAttribute(oid.NameOID.COMMON_NAME, common)])
 
 
 def _general(host: str) -> x509.GeneralName:

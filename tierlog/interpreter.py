@@ -5,7 +5,6 @@
 - A full garbage collection visits every object, 0.1 µs each, and nothing else runs meanwhile. Python starts one just
   when a large request has made a million objects. Here it waits until they are gone. Collections of young objects go on
   as usual.
-- pyarrow imports pandas, if it is installed, when it makes its first array: 0.3 s of work and 60 MB that nobody needs.
 """
 
 import asyncio
@@ -32,19 +31,9 @@ SHARE: Final = 0.001
 """The share of time for full collections. A broker with many partitions has many objects that stay."""
 
 
-class _NotHere:
-    """An import hook that hides pandas, even if it is installed."""
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError("the broker does without pandas", name=name)
-
-
 def prepare() -> None:
     """Call this before the first request and the first thread."""
     sys.setswitchinterval(SWITCH_S)
-    sys.meta_path.insert(0, _NotHere)
 
 
 def freeze() -> None:

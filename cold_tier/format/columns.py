@@ -4,6 +4,8 @@ Where most of a row group is wanted, all of it is read and compared with the che
 chunks are read, and the checksums that the writer put into their pages are compared.
 """
 
+from __future__ import annotations
+
 import mmap
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
@@ -14,7 +16,7 @@ import pyarrow.parquet as pq
 
 from cold_tier.errors import CorruptObject, KeyMissing, KeyShredded
 from cold_tier.format.read import PLAIN, SegmentReader
-from cold_tier.format.schema import SCHEMA
+from cold_tier.format.schema import row_schema
 from cold_tier.format.write import to_arrow
 from cold_tier.objects.store import Buffer
 from hot_tier.record.crc import crc32c
@@ -75,7 +77,7 @@ def decode_columns(
             pa.BufferReader(pa.py_buffer(sparse)), metadata=reader.metadata, page_checksum_verification=not whole
         )
         table = file.read_row_group(number, columns=list(names), use_threads=False)
-        table = table.select(list(names)).cast(pa.schema([SCHEMA.field(name) for name in names]))
+        table = table.select(list(names)).cast(pa.schema([row_schema().field(name) for name in names]))
     except (pa.ArrowException, OSError, KeyError) as error:
         raise _damaged(reader, number, f"it cannot be decoded: {error}") from error
     if table.num_rows != group.rows:

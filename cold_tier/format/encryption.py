@@ -9,6 +9,8 @@ footer by its signature. The footer names the object (`OBJECT`), so that another
 found. It also has a digest of each row group's plain columns (`PLAIN_DIGESTS`), because Parquet leaves these unsigned.
 """
 
+from __future__ import annotations
+
 import hashlib
 import re
 from collections.abc import Sequence
@@ -21,6 +23,7 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 
 from cold_tier.errors import CorruptObject, NotEncrypted
+from cold_tier.format import key_client
 from cold_tier.keys.master import MasterKeys, name_of
 from cold_tier.manifest.model import SegmentEntry
 from cold_tier.objects.store import Buffer
@@ -67,42 +70,12 @@ class Demand(NamedTuple):
         raise NotEncrypted(what, where=where, hint="somebody else has put it there; restore the object from a copy")
 
 
-class _Client(pe.KmsClient):
-    """Asks for each data key once: Arrow unwraps it for every column of every row group. Takes one master key alone.
-
-    A file can name others. Somebody's own key of AWS KMS, which he lets everybody use, would open what he made.
-    """
-
-    def __init__(self, keys: MasterKeys, master: str) -> None:
-        super().__init__()
-        self._keys = keys
-        self._master = master
-        self._unwrapped: dict[tuple[str, str], bytes] = {}
-        self.failure: TierlogError | None = None
-
-    def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> str:
-        return self._keys.wrap(key_bytes, master_key_identifier)
-
-    def unwrap_key(self, wrapped_key: str, master_key_identifier: str) -> bytes:  # type: ignore[override]
-        known = self._unwrapped.get((wrapped_key, master_key_identifier))
-        if known is None:
-            try:
-                if master_key_identifier != self._master:
-                    raise NotEncrypted(f"it has data keys of {master_key_identifier!r}, but it names {self._master!r}")
-                known = self._keys.unwrap(wrapped_key, master_key_identifier)
-            except TierlogError as error:
-                self.failure = error
-                raise
-            self._unwrapped[wrapped_key, master_key_identifier] = known
-        return known
-
-
 class Writing:
     """The encryption of one new object."""
 
     def __init__(self, keys: MasterKeys, master: str, key: str) -> None:
         self.described = {MASTER_KEY: master, OBJECT: key}
-        client = _Client(keys, master)
+        client = key_client.KeyClient(keys, master)
         self._factory = pe.CryptoFactory(lambda _: client)
         self.properties = self._factory.file_encryption_properties(
             pe.KmsConnectionConfig(),
@@ -132,7 +105,7 @@ def with_keys(footer: Buffer, keys: MasterKeys, master: str, where: str) -> pq.F
 
     Raises KeyMissing without the key, and CorruptObject if the footer is not what its writer signed.
     """
-    client = _Client(keys, master)
+    client = key_client.KeyClient(keys, master)
     factory = pe.CryptoFactory(lambda _: client)
     try:
         metadata = pq.read_metadata(

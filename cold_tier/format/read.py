@@ -4,6 +4,8 @@ The bytes are compared with the checksum in the index before anything else reads
 names the object, never a wrong record.
 """
 
+from __future__ import annotations
+
 import mmap
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -18,13 +20,13 @@ from cold_tier.errors import CorruptObject
 from cold_tier.format.aside import AsideReader
 from cold_tier.format.encryption import master_key, plain_digest, said_digests, with_keys
 from cold_tier.format.index import SegmentIndex
-from cold_tier.format.schema import SCHEMA
+from cold_tier.format.schema import row_schema
 from cold_tier.format.write import COMPLETE, footer_file
 from cold_tier.keys.master import MasterKeys
 from cold_tier.manifest.model import NO_TIMESTAMP
 from cold_tier.objects.store import Buffer
 from hot_tier.ids import Offset
-from hot_tier.record.columns import HEADERS_TYPE, RecordColumns
+from hot_tier.record.columns import RecordColumns, headers_type
 from hot_tier.record.crc import crc32c
 
 PLAIN: Final = ["offset", "timestamp", "timestampType", "leaderEpoch"]
@@ -58,7 +60,7 @@ class SegmentReader:
     _pieces: dict[bool, tuple[Piece, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def open(cls, index: SegmentIndex, where: str, keys: MasterKeys | None = None) -> "SegmentReader":
+    def open(cls, index: SegmentIndex, where: str, keys: MasterKeys | None = None) -> SegmentReader:
         """Needs no key: without `keys`, or if they do not have the right one, `decode` raises KeyMissing."""
         try:
             metadata = pq.read_metadata(pa.BufferReader(footer_file(index.footer)))
@@ -171,7 +173,7 @@ class SegmentReader:
 def from_arrow(table: pa.Table) -> RecordColumns:
     def column(name: str) -> Any:
         if name not in table.column_names:
-            return pa.nulls(table.num_rows, SCHEMA.field(name).type)
+            return pa.nulls(table.num_rows, row_schema().field(name).type)
         chunked = table.column(name)
         return chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
 
@@ -182,5 +184,5 @@ def from_arrow(table: pa.Table) -> RecordColumns:
         leader_epochs=column("leaderEpoch").to_numpy(),
         keys=column("key"),
         values=column("value"),
-        headers=column("headers").cast(HEADERS_TYPE),
+        headers=column("headers").cast(headers_type()),
     )

@@ -7,6 +7,8 @@ GET, about 16 MiB of records. The caller passes only committed records; other ba
 The work needs CPU and runs in the offloader's worker process.
 """
 
+from __future__ import annotations
+
 import mmap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ import pyarrow.parquet as pq
 from cold_tier.format.encryption import MASTER_KEY, Writing, plain_digest, written_digests
 from cold_tier.format.filter_options import filter_options
 from cold_tier.format.index import RowGroup, SegmentIndex
-from cold_tier.format.schema import FORMAT_VERSION, SCHEMA
+from cold_tier.format.schema import FORMAT_VERSION, row_schema
 from cold_tier.manifest.model import NO_TIMESTAMP, EpochStart
 from hot_tier.ids import Offset
 from hot_tier.record.columns import RecordColumns
@@ -114,7 +116,7 @@ def _writer(
 ) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         path,
-        SCHEMA,
+        row_schema(),
         compression="zstd",
         compression_level=zstd_level,
         use_dictionary=["timestampType", "leaderEpoch", "headers.list.element.key"],  # type: ignore[arg-type]
@@ -141,14 +143,14 @@ def to_arrow(columns: RecordColumns) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
             pa.array(columns.offsets),
-            pa.array(columns.timestamps * 1000).cast(SCHEMA.field("timestamp").type),
+            pa.array(columns.timestamps * 1000).cast(row_schema().field("timestamp").type),
             pa.array(columns.timestamp_types.astype(np.int32, copy=False)),
             columns.keys,
             columns.values,
-            columns.headers.cast(SCHEMA.field("headers").type),
+            columns.headers.cast(row_schema().field("headers").type),
             pa.array(columns.leader_epochs),
         ],
-        schema=SCHEMA,
+        schema=row_schema(),
     )
 
 

@@ -5,9 +5,12 @@ base64, so that a reader never has to guess, unless it asks for text. An object 
 `schemas.Message`.
 """
 
+from __future__ import annotations
+
 import io
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from functools import cache
 from typing import Any, Final
 
 import orjson
@@ -16,24 +19,28 @@ import pyarrow.compute as pc
 
 from gateway.off_loop import off_loop
 from gateway.record_stream import records_of
-from hot_tier.record.columns import HEADERS_TYPE, RecordColumns
+from hot_tier.record.columns import RecordColumns, headers_type
 from hot_tier.record.records import NewRecord, Record
 
-_COLUMNS: "Final[list[pa.Field[Any]]]" = [
-    pa.field("offset", pa.int64(), nullable=False),
-    pa.field("timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
-    pa.field("timestampType", pa.int32(), nullable=False),
-    pa.field("key", pa.binary()),
-    pa.field("value", pa.binary()),
-    pa.field("headers", HEADERS_TYPE),
-    pa.field("leaderEpoch", pa.int32(), nullable=False),
-]
 SLICE_VALUES: Final = 500
 """Counts records and their headers."""
 SLICE_BYTES: Final = 256 * 1024
 ARROW_BYTES: Final = 1024 * 1024
-ARROW_SCHEMA: Final = pa.schema(_COLUMNS)
-"""The same columns as in the archive."""
+
+
+@cache
+def arrow_schema() -> pa.Schema:
+    """Returns the same columns as in the archive."""
+    columns: list[pa.Field[Any]] = [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("timestampType", pa.int32(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", headers_type()),
+        pa.field("leaderEpoch", pa.int32(), nullable=False),
+    ]
+    return pa.schema(columns)
 
 
 def message(record: Record, *, as_text: bool) -> dict[str, Any]:
@@ -134,7 +141,7 @@ class ArrowWriter:
 
     def __init__(self) -> None:
         self._sink = _Pieces()
-        self._writer = pa.ipc.new_stream(self._sink, ARROW_SCHEMA)
+        self._writer = pa.ipc.new_stream(self._sink, arrow_schema())
 
     async def write(
         self, columns: RecordColumns, limit: int, skip: Collection[int]
@@ -158,14 +165,14 @@ def _arrow_batch(columns: RecordColumns) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
             pa.array(columns.offsets, pa.int64()),
-            pa.array(columns.timestamps * 1000, ARROW_SCHEMA.field("timestamp").type),
+            pa.array(columns.timestamps * 1000, arrow_schema().field("timestamp").type),
             pa.array(columns.timestamp_types, pa.int32()),
             columns.keys,
             columns.values,
             columns.headers,
             pa.array(columns.leader_epochs, pa.int32()),
         ],
-        schema=ARROW_SCHEMA,
+        schema=arrow_schema(),
     )
 
 

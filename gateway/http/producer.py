@@ -30,7 +30,7 @@ from hot_tier.errors import (
 from hot_tier.ids import Offset, PartitionId
 from hot_tier.log.partition_log import Appended
 from hot_tier.record.batch import HEADER_BYTES
-from hot_tier.record.columns import HEADERS_TYPE, RecordColumns, encode_batch
+from hot_tier.record.columns import RecordColumns, encode_batch, headers_type
 from hot_tier.record.records import NewRecord, encode_records
 from hot_tier.record.validate import validate_produced
 from hot_tier.replication.led_partition import LedPartition
@@ -357,9 +357,9 @@ def _header_column(records: Sequence[NewRecord]) -> "pa.ListArray[Any]":
             contents.append(content)
     starts.append(len(names))
     pairs = pa.StructArray.from_arrays(
-        [pa.array(names, pa.string()), pa.array(contents, pa.binary())], fields=list(HEADERS_TYPE.value_type)
+        [pa.array(names, pa.string()), pa.array(contents, pa.binary())], fields=list(headers_type().value_type)
     )
-    return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), pairs, type=HEADERS_TYPE)
+    return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), pairs, type=headers_type())
 
 
 def _batches(

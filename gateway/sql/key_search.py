@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from cold_tier.format.columns import decode_columns
 from cold_tier.format.read import SegmentReader
-from cold_tier.format.schema import SCHEMA
+from cold_tier.format.schema import row_schema
 from cold_tier.manifest.model import SegmentEntry
 from gateway.sql.extents import Extent, border
 from gateway.sql.jobs import FindJob
@@ -19,7 +19,7 @@ from gateway.sql.table import Context, ahead
 
 WINDOW: Final = 64
 """Files whose filters are asked at once."""
-NAMES: Final = SCHEMA.names
+NAMES: Final = row_schema().names
 
 Row = dict[str, Any]
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from cold_tier.format.schema import SCHEMA
+from cold_tier.format.schema import row_schema
 
 TIME: Final = pa.timestamp("us", tz="UTC")
 KNOWN: Final = frozenset({"partition", "offset", "timestamp"})
@@ -55,7 +55,7 @@ def table_schema(*, raw: bool) -> pa.Schema:
     """Returns the columns of a topic's table. `partition` is the first: DuckDB reads the first one for a `count(*)`,
     and it costs nothing."""
     fields: list[Any] = [pa.field("partition", pa.int32(), nullable=False)]
-    for each in SCHEMA:
+    for each in row_schema():
         kind = pa.string() if each.name in ("key", "value") and not raw else each.type
         fields.append(pa.field(each.name, kind, nullable=each.nullable))
     return pa.schema(fields)

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import joserfc.errors as jose_errors
+import joserfc.jws as jws
 import orjson
-from joserfc import jws
-from joserfc.errors import JoseError, SecurityWarning
-from joserfc.jws import JWSRegistry
 
 from gateway.tokens.key_set import MAX_KID, KeySet, PublicKey
 from gateway.tokens.settings import OauthSettings
@@ -25,7 +24,7 @@ MAX_HEADER: Final = 4 * 1024
 MAX_NAME_BYTES: Final = 249
 
 # EdDSA is the name that providers still use for what RFC 9864 calls Ed25519.
-warnings.filterwarnings("ignore", "EdDSA is deprecated", SecurityWarning)
+warnings.filterwarnings("ignore", "EdDSA is deprecated")
 
 
 class TokenRefused(Exception):
@@ -76,9 +75,9 @@ def read_header(token: str, settings: OauthSettings) -> tuple[str, str | None]:
 def _payload(token: str, key: PublicKey, algorithm: str) -> Mapping[str, Any]:
     try:
         # Providers have headers of their own, which mean nothing to us.
-        registry = JWSRegistry(algorithms=[algorithm], strict_check_header=False)
+        registry = jws.JWSRegistry(algorithms=[algorithm], strict_check_header=False)
         claims = orjson.loads(jws.deserialize_compact(token, key.key, registry=registry).payload or b"")
-    except (JoseError, ValueError, TypeError, RecursionError):
+    except (jose_errors.JoseError, ValueError, TypeError, RecursionError):
         raise TokenRefused("the token's signature is wrong") from None
     if not isinstance(claims, dict):
         raise TokenRefused("the token has no claims")

@@ -4,7 +4,10 @@ A `Chunk` gathers decompressed batches. One run of the kernel over a chunk makes
 `columns.RecordColumns` names. `columns` decides which batches go into a chunk.
 """
 
-from typing import Any, Final, NamedTuple, TypeVar
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +25,10 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 Uint8s = npt.NDArray[np.uint8]
 
-HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+@cache
+def headers_type() -> pa.ListType[pa.StructType]:
+    return pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 
 class Decoded(NamedTuple):
@@ -155,7 +161,7 @@ def _decode_headers(
 ) -> Any:
     rows, headers = int(totals[kernels.ROWS]), int(totals[kernels.HEADERS])
     if headers == 0:
-        return pa.nulls(rows, HEADERS_TYPE)
+        return pa.nulls(rows, headers_type())
     keys = _Binary(headers, int(totals[kernels.HEADER_KEY_BYTES]))
     values = _Binary(headers, int(totals[kernels.HEADER_VALUE_BYTES]))
     first_row = 0
@@ -175,9 +181,9 @@ def _decode_headers(
     value_array = values.array(pa.binary(), headers, totals[kernels.NULL_HEADER_VALUES])
     bare = int(totals[kernels.ROWS_WITHOUT_HEADERS])
     return pa.Array.from_buffers(
-        HEADERS_TYPE,
+        headers_type(),
         rows,
         [pa.py_buffer(header_bits.data) if bare else None, pa.py_buffer(header_ends.data)],
         null_count=bare,
-        children=[pa.StructArray.from_arrays([key_array, value_array], fields=list(HEADERS_TYPE.value_type))],
+        children=[pa.StructArray.from_arrays([key_array, value_array], fields=list(headers_type().value_type))],
     )

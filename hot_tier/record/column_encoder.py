@@ -4,6 +4,8 @@
 should end. `columns` uses both.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
@@ -12,7 +14,7 @@ import pyarrow as pa
 
 from hot_tier.record import kernels
 from hot_tier.record.batch import HEADER_BYTES, HeaderFields, write_batch, write_header
-from hot_tier.record.column_decoder import HEADERS_TYPE, Int32s, Uint8s, pooled
+from hot_tier.record.column_decoder import Int32s, Uint8s, headers_type, pooled
 from hot_tier.record.compression import compress
 from hot_tier.record.records import APPEND_TIME, LAST_OFFSET
 
@@ -24,7 +26,7 @@ MAX_OFFSET_DELTA: Final = 2**31 - 1
 _NO_BYTES: Final = np.zeros(0, np.uint8)
 
 
-def breaks(columns: "RecordColumns") -> npt.NDArray[np.intp]:
+def breaks(columns: RecordColumns) -> npt.NDArray[np.intp]:
     """Returns the rows that cannot be in the same batch as the row before them."""
     kinds, times, epochs = columns.timestamp_types, columns.timestamps, columns.leader_epochs
     return 1 + np.flatnonzero(
@@ -38,7 +40,7 @@ def breaks(columns: "RecordColumns") -> npt.NDArray[np.intp]:
 class Encoder:
     """Columns in the layout of the kernel. They are laid out once for all batches."""
 
-    def __init__(self, columns: "RecordColumns") -> None:
+    def __init__(self, columns: RecordColumns) -> None:
         entries: Any = columns.headers.values
         self._columns = columns
         fields = [
@@ -48,7 +50,7 @@ class Encoder:
             _field(entries.field(1), pa.binary()),
         ]
         self._key_ends, self._value_ends, self._name_ends, self._content_ends = (field[0] for field in fields)
-        self._header_ends, header_bits, header_bit = _layout(columns.headers, HEADERS_TYPE)
+        self._header_ends, header_bits, header_bit = _layout(columns.headers, headers_type())
         keys, values, names, contents = fields
         self._arguments = (
             *(np.ascontiguousarray(columns.offsets), np.ascontiguousarray(columns.timestamps)),

@@ -8,6 +8,8 @@ Arrow's own buffers, so no Python object is made for a record. Types are always 
 Stored bytes are foreign bytes: every function here checks the CRC, and damage raises CorruptBatch.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from hot_tier.record.batch import HEADER_BYTES, BatchHeader, ReadBuffer
-from hot_tier.record.column_decoder import HEADERS_TYPE, Chunk, Int32s, Int64s, pooled
+from hot_tier.record.column_decoder import Chunk, Int32s, Int64s, headers_type, pooled
 from hot_tier.record.column_encoder import Encoder, breaks
 from hot_tier.record.compression import Codec
 from hot_tier.record.records import (
@@ -30,7 +32,6 @@ from hot_tier.record.records import (
 )
 
 __all__ = [
-    "HEADERS_TYPE",
     "NewRecord",
     "Record",
     "RecordColumns",
@@ -41,6 +42,7 @@ __all__ = [
     "encode_batch",
     "encode_batches",
     "encode_records",
+    "headers_type",
     "iter_columns",
 ]
 
@@ -61,13 +63,13 @@ class RecordColumns:
     leader_epochs: Int32s
     keys: pa.BinaryArray
     values: pa.BinaryArray
-    headers: "pa.ListArray[Any]"
+    headers: pa.ListArray[Any]
     """Null where a record has none."""
 
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def slice(self, first_row: int, end_row: int) -> "RecordColumns":
+    def slice(self, first_row: int, end_row: int) -> RecordColumns:
         """Returns the rows from `first_row` up to `end_row`, without copying."""
         length = end_row - first_row
         return RecordColumns(

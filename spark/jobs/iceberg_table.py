@@ -22,7 +22,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType
 
-from cold_tier.format.schema import SCHEMA
+from cold_tier.format.schema import row_schema
 from spark.jobs.iceberg import MANIFESTS, TOPIC_ID, Mirrored, NewFile, TableRefused
 
 _PROPERTIES: Final = {
@@ -56,7 +56,7 @@ class MirrorTable:
         try:
             table = catalog.load_table(name)
         except NoSuchTableError:
-            table = catalog.create_table_if_not_exists(name, SCHEMA, properties=_PROPERTIES)
+            table = catalog.create_table_if_not_exists(name, row_schema(), properties=_PROPERTIES)
         _check_ids(table)
         if "partition" not in table.schema().column_names:
             with table.transaction() as transaction:
@@ -156,7 +156,7 @@ class MirrorTable:
 
 def _check_ids(table: Table) -> None:
     ids = {field.name: field.field_id for field in table.schema().fields}
-    for field in SCHEMA:
+    for field in row_schema():
         wanted = int((field.metadata or {})[b"PARQUET:field_id"])
         if ids.get(field.name) != wanted:
             raise TableRefused(

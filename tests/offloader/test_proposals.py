@@ -190,7 +190,8 @@ async def test_rows_with_other_columns_are_refused(tmp_path: Path, monkeypatch: 
         await fill(node, tmp_path)
         before = segments(node)
         with monkeypatch.context() as patched:
-            patched.setattr(write, "SCHEMA", write.SCHEMA.set(0, write.SCHEMA.field(0).with_name("position")))
+            other = write.row_schema().set(0, write.row_schema().field(0).with_name("position"))
+            patched.setattr(write, "row_schema", lambda: other)
             proposal = await merge(node, tmp_path, 0, 3)
         await proposals.place(node.store, proposal)
         [(outcome, reason)] = await consider(node)

@@ -2,20 +2,10 @@
 
 import asyncio
 import gc
-import subprocess
-import sys
 
 import pytest
 
 from tierlog import interpreter
-
-
-def test_the_first_array_imports_no_pandas():
-    """It is installed here; without `prepare` this import is what a client waits for."""
-    program = "import sys, pyarrow as pa; {} pa.array([1]); print(sys.modules.get('pandas') is not None)"
-    for first, expected in (("", "True"), ("from tierlog.interpreter import prepare; prepare();", "False")):
-        ran = subprocess.run([sys.executable, "-c", program.format(first)], capture_output=True, text=True, check=True)
-        assert ran.stdout.strip() == expected
 
 
 @pytest.fixture

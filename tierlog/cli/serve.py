@@ -67,26 +67,31 @@ def serve(
         list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting; may be repeated.")
     ] = None,
 ) -> None:
-    from tierlog.settings import Given, load_settings, split_address
+    from tierlog.loading import quickly
 
-    short = {
-        "--data-dir": ("log.data_dir", data_dir),
-        "--bucket": ("store.bucket", bucket),
-        "--s3-endpoint": ("store.s3_endpoint", s3_endpoint),
-        "--node-id": ("cluster.node_id", node_id),
-        "--rack": ("cluster.rack", rack),
-        "--metadata": ("cluster.metadata", metadata),
-    }
-    flags = [Given(key, value, flag) for flag, (key, value) in short.items() if value is not None]
-    for flag, section, address in (("--kafka", "kafka", kafka), ("--http", "http", http)):
-        if address is not None:
-            flags += split_address(address, flag, section)
-    flags += [Given(key, value, f"--{key}") for key, value in _long_flags(context.args)]
-    flags += [Given(key, value, f"--set {key}") for key, value in map(_assignment, set_ or ())]
-    _run(partial(load_settings, config=config, environment=os.environ, flags=flags), secure=secure)
+    with quickly():
+        from tierlog.settings import Given, load_settings, split_address
+
+        short = {
+            "--data-dir": ("log.data_dir", data_dir),
+            "--bucket": ("store.bucket", bucket),
+            "--s3-endpoint": ("store.s3_endpoint", s3_endpoint),
+            "--node-id": ("cluster.node_id", node_id),
+            "--rack": ("cluster.rack", rack),
+            "--metadata": ("cluster.metadata", metadata),
+        }
+        flags = [Given(key, value, flag) for flag, (key, value) in short.items() if value is not None]
+        for flag, section, address in (("--kafka", "kafka", kafka), ("--http", "http", http)):
+            if address is not None:
+                flags += split_address(address, flag, section)
+        flags += [Given(key, value, f"--{key}") for key, value in _long_flags(context.args)]
+        flags += [Given(key, value, f"--set {key}") for key, value in map(_assignment, set_ or ())]
+        run = _load(partial(load_settings, config=config, environment=os.environ, flags=flags), secure=secure)
+    run()
 
 
-def _run(load: "Callable[..., Settings]", *, secure: bool) -> None:
+def _load(load: "Callable[..., Settings]", *, secure: bool) -> Callable[[], None]:
+    """Loads the settings, then the broker. Returns what runs it."""
     from tierlog.exclusive import keep_files_private
     from tierlog.kernel_cache import keep_kernels
     from tierlog.logging import configure_logging
@@ -113,10 +118,13 @@ def _run(load: "Callable[..., Settings]", *, secure: bool) -> None:
             for line in closed.announce(on_this_machine(broker.kafka_address), noted):
                 print(line)
 
-    try:
-        run(settings, ready)
-    finally:
-        forget(noted)
+    def serve_until_told() -> None:
+        try:
+            run(settings, ready)
+        finally:
+            forget(noted)
+
+    return serve_until_told
 
 
 def _long_flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:

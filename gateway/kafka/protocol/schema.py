@@ -69,13 +69,14 @@ _MESSAGES: dict[type[Any], MessageInfo] = {}
 
 @dataclass_transform(field_specifiers=(wire,))
 def struct(cls: type[_T]) -> type[_T]:
+    cls.__doc__ = cls.__doc__ or cls.__name__  # Else `dataclass` makes one from the signature, which takes long.
     return dataclass(slots=True)(cls)
 
 
 @dataclass_transform(field_specifiers=(wire,))
 def message(*, api_key: int, versions: tuple[int, int], flexible_since: int) -> Callable[[type[_T]], type[_T]]:
     def register(cls: type[_T]) -> type[_T]:
-        made = dataclass(slots=True)(cls)
+        made = struct(cls)
         _MESSAGES[made] = MessageInfo(api_key, range(versions[0], versions[1] + 1), flexible_since)
         return made
 

@@ -8,7 +8,7 @@ import pytest
 from cold_tier.errors import CorruptObject, KeyMissing
 from cold_tier.format.columns import decode_columns, spans
 from cold_tier.format.read import SegmentReader
-from cold_tier.format.schema import SCHEMA
+from cold_tier.format.schema import row_schema
 from cold_tier.format.write import to_arrow
 from cold_tier.keys import file as key_file
 from cold_tier.keys.master import MasterKeys
@@ -17,7 +17,14 @@ from tests.cold_tier.format.test_encrypted_segment import WHERE
 from tests.cold_tier.format.test_encrypted_segment import written as written_encrypted
 from tests.cold_tier.format.test_key_filter import written
 
-CHOICES = (["offset"], ["timestamp", "leaderEpoch"], ["key"], ["value", "offset"], ["headers"], list(SCHEMA.names))
+CHOICES = (
+    ["offset"],
+    ["timestamp", "leaderEpoch"],
+    ["key"],
+    ["value", "offset"],
+    ["headers"],
+    row_schema().names,
+)
 
 
 def fetched(reader: SegmentReader, data: bytes, number: int, names: list[str]):

@@ -19,7 +19,7 @@ from cold_tier.format.key_filter import filter_span, holds, load_filters, may_ho
 from cold_tier.format.read import SegmentReader
 from cold_tier.format.write import write_segment
 from hot_tier.ids import Offset
-from hot_tier.record.columns import HEADERS_TYPE, RecordColumns
+from hot_tier.record.columns import RecordColumns, headers_type
 
 KEYS = st.one_of(st.none(), st.binary(max_size=80), st.sampled_from([b"", b"a", b"ada", b"\x00", b"\xff" * 33]))
 
@@ -33,7 +33,7 @@ def columns(keys: list[bytes | None], first: int) -> RecordColumns:
         leader_epochs=np.zeros(count, np.int32),
         keys=pa.array(keys, pa.binary()),
         values=pa.array([b"value"] * count, pa.binary()),
-        headers=pa.nulls(count, HEADERS_TYPE),
+        headers=pa.nulls(count, headers_type()),
     )
 
 

@@ -10,11 +10,11 @@ from hot_tier.errors import BatchTooLarge, CorruptBatch
 from hot_tier.record import columns as columns_module
 from hot_tier.record.batch import iter_headers, read_header, stamp_append_time
 from hot_tier.record.columns import (
-    HEADERS_TYPE,
     RecordColumns,
     decode_batches,
     encode_batch,
     encode_batches,
+    headers_type,
     iter_columns,
 )
 from hot_tier.record.compression import Codec
@@ -51,7 +51,7 @@ def test_columns_hold_what_decode_records_gives(run: bytes) -> None:
     columns = decode_batches(run)
     assert rows(columns) == decode_records(run)
     assert columns.keys.type == columns.values.type == pa.binary()
-    assert columns.headers.type == HEADERS_TYPE
+    assert columns.headers.type == headers_type()
     epochs = [h.leader_epoch for _, h in iter_headers(run) for _ in range(h.record_count)]
     assert columns.leader_epochs.tolist() == epochs
 

@@ -14,32 +14,30 @@ goes forward, row groups are fetched ahead: the longer it goes forward, the more
 not read yet take at most half of the memory, for any number of readers. With more, they would evict each other before a
 reader came to them.
 
-Decoding runs in threads; pyarrow and the kernels release the interpreter lock.
+`cold_tier.run_loader` fetches and decodes.
 """
 
 import asyncio
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from cold_tier.cache import ColdReadSettings, DiskCache, MemoryCache
+from cold_tier.cache import ColdReadSettings, MemoryCache
 from cold_tier.damage_log import DamageLog
-from cold_tier.decoded_row_group import Run, TimedOffset, make_run
-from cold_tier.errors import CorruptObject, KeyMissing, ObjectMissing, StoreThrottled
+from cold_tier.decoded_row_group import Run, TimedOffset
+from cold_tier.errors import KeyMissing, StoreThrottled
 from cold_tier.format.encryption import Demand
 from cold_tier.format.open import open_segment
-from cold_tier.format.read import Piece, SegmentReader
+from cold_tier.format.read import SegmentReader
 from cold_tier.format.write import ROW_GROUP_BYTES
 from cold_tier.layout import PartitionLayout
-from cold_tier.manifest.model import NO_TIMESTAMP, Part, SegmentEntry, epoch_at
+from cold_tier.manifest.model import NO_TIMESTAMP, Part, SegmentEntry
 from cold_tier.manifest.reader import Manifest
 from cold_tier.objects.bucket import Bucket
-from cold_tier.objects.store import Buffer
+from cold_tier.run_loader import Place, RunLoader
 from hot_tier.errors import TierlogError
 from hot_tier.ids import Offset
-from hot_tier.record.columns import RecordColumns
 
 T = TypeVar("T")
 
@@ -49,38 +47,6 @@ _MOST_FILLS = 1024
 """The most fills that run or wait. A fill outlives its readers, so a client that jumps between offsets could queue any
 number of them.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A piece of a segment: a row group, or what an uncommitted reader gets at once."""
-
-    layout: PartitionLayout
-    segment: SegmentEntry
-    reader: SegmentReader
-    number: int
-    committed: bool
-
-    @property
-    def key(self) -> str:
-        kind = "" if self.committed or self.reader.aside is None else "u"
-        return f"{self.segment.name.stem}.{kind}{self.number}"
-
-    @property
-    def pieces(self) -> tuple[Piece, ...]:
-        return self.reader.pieces(committed=self.committed)
-
-    @property
-    def piece(self) -> Piece:
-        return self.pieces[self.number]
-
-    @classmethod
-    def at(
-        cls, layout: PartitionLayout, segment: SegmentEntry, reader: SegmentReader, offset: Offset, committed: bool
-    ) -> "_Place":
-        pieces = reader.pieces(committed=committed)
-        number = bisect_right(pieces, offset, key=lambda piece: piece.first_offset) - 1
-        return cls(layout, segment, reader, max(number, 0), committed)
 
 
 class ColdRecords(NamedTuple):
@@ -103,12 +69,11 @@ class ColdReader:
         self._keys_epoch = store.keys.epoch
         self._settings = settings
         self._runs: MemoryCache[Run] = MemoryCache(settings.memory_bytes)
-        self._disk = DiskCache(disk_folder, settings.disk_bytes) if disk_folder and settings.disk_bytes else None
+        self._loader = RunLoader(store, settings, disk_folder)
         self._segments: OrderedDict[str, SegmentReader] = OrderedDict()
         self._fills: dict[str, asyncio.Task[Run]] = {}
         self._opening: dict[str, asyncio.Task[SegmentReader]] = {}
         self._ahead: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(settings.fills)
         self._streams: OrderedDict[str, int] = OrderedDict()
         """By row group: how many row groups to fetch ahead for the reader that comes to it next."""
         self._unread: set[str] = set()
@@ -144,7 +109,7 @@ class ColdReader:
             return None
         layout = manifest.snapshot.layout
         reader = await self.open_segment(layout, segment)
-        place = _Place.at(layout, segment, reader, offset, committed)
+        place = Place.at(layout, segment, reader, offset, committed)
         run = self._runs.get(place.key)
         fill = self._fill(place) if run is None else None
         if fill is not None:
@@ -172,7 +137,7 @@ class ColdReader:
         reader = None if segment is None else self._segments.get(segment.name.uuid)
         if segment is None or reader is None:
             return None
-        place = _Place.at(manifest.snapshot.layout, segment, reader, offset, committed)
+        place = Place.at(manifest.snapshot.layout, segment, reader, offset, committed)
         run = self._runs.get(place.key)
         if run is None:
             return None
@@ -182,7 +147,7 @@ class ColdReader:
     def _from_memory(
         self,
         manifest: Manifest,
-        place: _Place,
+        place: Place,
         run: Run,
         offset: Offset,
         max_bytes: int,
@@ -219,7 +184,7 @@ class ColdReader:
             for number, piece in enumerate(reader.pieces(committed=committed)):
                 if piece.max_timestamp_ms < timestamp_ms or piece.end_offset <= start or end <= piece.first_offset:
                     continue
-                run = await self._timed_run(_Place(manifest.snapshot.layout, segment, reader, number, committed))
+                run = await self._timed_run(Place(manifest.snapshot.layout, segment, reader, number, committed))
                 found = await asyncio.to_thread(run.first_at_or_after, timestamp_ms, start, end)
                 if found is not None:
                     return found
@@ -262,7 +227,7 @@ class ColdReader:
                 if exact and start <= piece.first_offset and piece.end_offset <= end:
                     stamps.append(piece.max_timestamp_ms)
                     continue
-                run = await self._timed_run(_Place(layout, segment, reader, number, committed))
+                run = await self._timed_run(Place(layout, segment, reader, number, committed))
                 found = await asyncio.to_thread(run.greatest_timestamp, start, end)
                 stamps.extend([] if found is None else [found])
         return max(stamps, default=None)
@@ -275,16 +240,16 @@ class ColdReader:
             self._runs = MemoryCache(self._settings.memory_bytes)
             self._segments.clear()
 
-    async def _timed_run(self, place: _Place) -> Run:
+    async def _timed_run(self, place: Place) -> Run:
         """Returns a run for its offsets and times alone. It needs no key; without it, its records have no values."""
         try:
             return await self._run(place)
         except KeyMissing:
             if place.piece.portion is not None:
                 raise
-            return await self._load_run(place, times_only=True)
+            return await self._loader.load(place, times_only=True)
 
-    async def _run(self, place: _Place) -> Run:
+    async def _run(self, place: Place) -> Run:
         run = self._runs.get(place.key)
         return run if run is not None else await asyncio.shield(self._fill(place))
 
@@ -293,6 +258,7 @@ class ColdReader:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._loader.close()
 
     async def open_segment(self, layout: PartitionLayout, segment: SegmentEntry) -> SegmentReader:
         """Returns the reader of a segment, with its index checked against the manifest."""
@@ -321,12 +287,12 @@ class ColdReader:
             self._segments.popitem(last=False)
         return reader
 
-    def _fill(self, place: _Place) -> asyncio.Task[Run]:
+    def _fill(self, place: Place) -> asyncio.Task[Run]:
         task = self._fills.get(place.key)
         if task is None:
             if len(self._fills) >= _MOST_FILLS:
                 raise StoreThrottled(f"{_MOST_FILLS} reads already wait for the bucket", where=place.reader.where)
-            task = self._fills[place.key] = asyncio.create_task(self._load_run(place))
+            task = self._fills[place.key] = asyncio.create_task(self._loader.load(place))
             epoch = self._keys_epoch
             task.add_done_callback(lambda done: self._filled(place.key, done, epoch))
         return task
@@ -337,57 +303,7 @@ class ColdReader:
         if not task.cancelled() and task.exception() is None and keys_epoch == self._keys_epoch:
             self._runs.put(key, task.result())
 
-    async def _load_run(self, place: _Place, times_only: bool = False) -> Run:
-        reader, piece = place.reader, place.piece
-        epoch = epoch_at(place.segment, piece.end_offset)
-        columns, aside = None, memoryview(b"")
-        async with self._room:
-            if reader.master_key and not times_only:
-                await asyncio.to_thread(reader.unlock)  # Without the key no request is made.
-            if piece.row_group is not None:
-                columns = await self._rows(place, piece.row_group, times_only)
-            if piece.portion is not None:
-                aside = await self._aside(place, piece.portion)
-            return await asyncio.to_thread(make_run, columns, piece.first_offset, piece.end_offset, epoch, aside)
-
-    async def _rows(self, place: _Place, number: int, times_only: bool) -> RecordColumns:
-        reader, group = place.reader, place.reader.index.row_groups[number]
-        decode = reader.decode_plain if times_only else reader.decode
-        key = f"{place.segment.name.stem}.{number}"
-        rows = place.layout.rows(place.segment.name)
-        return await self._got(key, rows, group.start, group.length, reader.where, lambda data: decode(number, data))
-
-    async def _aside(self, place: _Place, number: int) -> memoryview:
-        reader = place.reader.aside
-        assert reader is not None
-        portion = reader.directory.portions[number]
-        key = f"{place.segment.name.stem}.a{number}"
-        return await self._got(
-            key,
-            reader.object_key,
-            portion.start,
-            portion.length,
-            reader.where,
-            lambda data: reader.portion(number, data),
-        )
-
-    async def _got(self, key: str, name: str, start: int, length: int, where: str, prove: Callable[[Buffer], T]) -> T:
-        """Returns what `prove` makes of a part of an object, from the disk cache or from the store."""
-        if self._disk is not None and (kept := await self._disk.get(key)) is not None:
-            try:
-                return await asyncio.to_thread(prove, kept)
-            except CorruptObject:
-                self._disk.drop(key)
-        try:
-            data = await self._store.get(name, start, length)
-        except ObjectMissing as error:
-            raise CorruptObject("the manifest names this object, but it is not there", where=where) from error
-        proven = await asyncio.to_thread(prove, data)
-        if self._disk is not None:
-            await self._disk.put(key, data)
-        return proven
-
-    def _keep_ahead(self, manifest: Manifest, places: Sequence[_Place], waited: bool) -> None:
+    def _keep_ahead(self, manifest: Manifest, places: Sequence[Place], waited: bool) -> None:
         """Starts to fetch what a forward reader needs after `places`: one row group after its first, then twice as many
         each time.
 
@@ -403,7 +319,7 @@ class ColdReader:
             self._ahead.add(task)
             task.add_done_callback(self._ahead.discard)
 
-    async def _fill_following(self, manifest: Manifest, place: _Place, window: int) -> None:
+    async def _fill_following(self, manifest: Manifest, place: Place, window: int) -> None:
         for step in range(window):
             try:
                 following = await self._following(manifest, place)
@@ -427,18 +343,18 @@ class ColdReader:
             self._unread = {key for key in self._unread if key in self._runs or key in self._fills}
         return len(self._unread) < self._most_unread and len(self._fills) < _MOST_FILLS
 
-    def _following_now(self, manifest: Manifest, place: _Place) -> _Place | None:
+    def _following_now(self, manifest: Manifest, place: Place) -> Place | None:
         """Returns the row group after `place`, or None if there is none or if finding it would have to wait."""
         if place.number + 1 < len(place.pieces):
             return replace(place, number=place.number + 1)
         segment = manifest.segment_at_once(place.segment.end_offset)
         reader = None if segment is None else self._segments.get(segment.name.uuid)
-        return None if segment is None or reader is None else _Place(place.layout, segment, reader, 0, place.committed)
+        return None if segment is None or reader is None else Place(place.layout, segment, reader, 0, place.committed)
 
-    async def _following(self, manifest: Manifest, place: _Place) -> _Place | None:
+    async def _following(self, manifest: Manifest, place: Place) -> Place | None:
         if place.number + 1 < len(place.pieces):
             return replace(place, number=place.number + 1)
         segment = await manifest.segment_at(place.segment.end_offset)
         if segment is None:
             return None
-        return _Place(place.layout, segment, await self.open_segment(place.layout, segment), 0, place.committed)
+        return Place(place.layout, segment, await self.open_segment(place.layout, segment), 0, place.committed)

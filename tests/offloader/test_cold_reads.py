@@ -114,8 +114,9 @@ async def test_many_readers_of_one_row_group_make_one_fill(tmp_path: Path) -> No
         assert len(set(answers)) == 1
 
 
-async def test_a_client_that_waits_less_than_the_store_needs_gets_there(tmp_path: Path) -> None:
-    """Hot partitions in the same fetch do not wait longer than the client said."""
+@pytest.mark.parametrize("max_wait_ms", [0, 50, 5000])
+async def test_a_hot_partition_does_not_wait_for_a_cold_one(tmp_path: Path, max_wait_ms: int) -> None:
+    """However long the client would wait. The cold one gets there in a later answer."""
     async with cold_node(tmp_path) as node, cold_reader(node) as reader:
         running = node.running
         running.node.reader = Reader(Archive(node.catalog, reader))
@@ -128,7 +129,7 @@ async def test_a_client_that_waits_less_than_the_store_needs_gets_there(tmp_path
             await committed
         slow(node, 0.3)
         request = FetchRequest(
-            max_wait_ms=50,
+            max_wait_ms=max_wait_ms,
             min_bytes=1,
             max_bytes=1 << 20,
             topics=[
@@ -142,7 +143,7 @@ async def test_a_client_that_waits_less_than_the_store_needs_gets_there(tmp_path
         )
         before = node.store.counters.gets
         rounds, longest = 0, 0.0
-        async with running.connect() as wire:
+        async with asyncio.timeout(30), running.connect() as wire:
             while True:
                 rounds += 1
                 began = time.monotonic()
@@ -153,11 +154,29 @@ async def test_a_client_that_waits_less_than_the_store_needs_gets_there(tmp_path
                 assert decode_records(answers["hot"].records)[0].value == b"hot"
                 if answers[TOPIC].records:
                     break
-                assert rounds < 200
+                await asyncio.sleep(0.02)
         assert rounds > 3, "the store was slower than the client"
         assert longest < 0.3, "the hot partition waited for the cold one"
         assert decode_records(answers[TOPIC].records)[0].value == node.sent[0].value
         assert node.store.counters.gets - before == 3, "no request was made twice"
+
+
+async def test_a_client_that_wants_more_than_the_hot_partition_has_waits_for_the_cold_one(tmp_path: Path) -> None:
+    async with cold_node(tmp_path) as node, cold_reader(node) as reader:
+        running = node.running
+        running.node.reader = Reader(Archive(node.catalog, reader))
+        await running.node.admin.create_topic("hot", 1, 1, {})
+        batch = encode_records([NewRecord(node.clock(), None, b"hot", ())])
+        hot = running.node.partitions.get("hot", 0)
+        hot.append(batch, read_header(batch), node.clock())
+        await until(lambda: hot.high_watermark == 1)
+        slow(node, 0.1)
+        wanted = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 19)]
+        topics = [FetchTopic(topic=TOPIC, partitions=wanted), FetchTopic(topic="hot", partitions=wanted)]
+        request = FetchRequest(max_wait_ms=10_000, min_bytes=len(batch) + 1, max_bytes=1 << 20, topics=topics)
+        async with asyncio.timeout(30), running.connect() as wire:
+            response = await wire.ask(request, 11)
+        assert all(topic.partitions[0].records for topic in response.responses)
 
 
 @pytest.mark.parametrize("max_wait_ms", [0, 50])

@@ -11,7 +11,7 @@ more partitions than one step can look at (`LargeFetch`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from time import perf_counter
 from typing import Final
 from uuid import UUID
@@ -20,11 +20,10 @@ from gateway.fetch.reader import Fetched, Isolation, Located
 from gateway.kafka.errors import InconsistentTopicId, NotAuthorized, error_code
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.handlers import replica_fetch
+from gateway.kafka.handlers.fetch_answers import aborted, diverging_answer, join, see
 from gateway.kafka.handlers.leadership import current_leader, diverging_epoch, nearer_replica
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -73,7 +72,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
 class Fetch:
     """One request's partitions and limits."""
 
-    __slots__ = ("_context", "_isolation", "_max_bytes", "_rack", "_wait_ms", "plan")
+    __slots__ = ("_context", "_isolation", "_max_bytes", "_min_bytes", "_rack", "_wait_ms", "plan")
 
     def __init__(
         self, plan: Plan, context: RequestContext, request: FetchRequest, max_bytes: int, wait_ms: int
@@ -82,6 +81,7 @@ class Fetch:
         self._rack = request.rack_id
         self._context = context
         self._max_bytes = max_bytes
+        self._min_bytes = min(request.min_bytes, max_bytes)
         self._isolation = request.isolation_level
         self._wait_ms = wait_ms
 
@@ -133,9 +133,9 @@ class Fetch:
     ) -> FetchResponse:
         """Reads the bytes that are only on the disk or in the bucket, in parallel.
 
-        The bucket gets the request's own wait, no more, so that partitions with bytes do not wait for one without. If
-        there is nothing else to send, it gets at least `COLD_WAIT_MS`. If it answers later, its records or its error
-        are there when the client asks again.
+        The answer is complete as soon as it has enough, so no partition with bytes waits for the bucket, and the client
+        reads the first ones while the others come. If there is nothing else to send, the bucket gets at least
+        `COLD_WAIT_MS`. If it answers later, its records or its error are there when the client asks again.
         """
         reader = self._context.node.reader
         reads: dict[int, asyncio.Task[Fetched]] = {}
@@ -146,10 +146,14 @@ class Fetch:
             reads[position] = asyncio.ensure_future(reader.take(located))
             if not located.is_cold:
                 in_time.append(reads[position])
-        told = any(answer is not None and (answer.records or answer.error_code) for answer in answers) or in_time
-        wait_ms = self._wait_ms if told else max(self._wait_ms, COLD_WAIT_MS)
-        await asyncio.wait(reads.values(), timeout=wait_ms / 1000)
-        await asyncio.gather(*in_time, return_exceptions=True)
+        there = [answer for answer in answers if answer is not None]
+        told = in_time or any(answer.records or answer.error_code for answer in there)
+        ends_s = perf_counter() + (self._wait_ms if told else max(self._wait_ms, COLD_WAIT_MS)) / 1000
+        if in_time:
+            await asyncio.wait(in_time)
+        while not self._suffices(there, reads.values()) and (left_s := ends_s - perf_counter()) > 0:
+            at_work = [read for read in reads.values() if not read.done()]
+            await asyncio.wait(at_work, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         for position, read in reads.items():
             wanted, located = self.plan.wanted[position], outcomes[position]
             assert isinstance(located, Located)
@@ -160,6 +164,14 @@ class Fetch:
             else:
                 answers[position] = self._data(wanted, read.result())
         return self._response(answers)
+
+    def _suffices(self, there: Sequence[PartitionData], reads: Collection[asyncio.Task[Fetched]]) -> bool:
+        """Returns whether there is as much as the client wants to wait for, or an error, or nothing more to come."""
+        done = [read for read in reads if read.done()]
+        if len(done) == len(reads) or any(read.exception() for read in done) or any(each.error_code for each in there):
+            return True
+        nbytes = sum(len(each.records or b"") for each in there) + sum(len(read.result().records) for read in done)
+        return nbytes >= max(self._min_bytes, 1)
 
     def _partition(self, wanted: Wanted) -> ReadablePartition:
         node = self._context.node
@@ -186,10 +198,10 @@ class Fetch:
             if self._rack:
                 nearer = nearer_replica(partition, self._context.node, self._rack, wanted.fetch_offset)
                 if nearer is not None:
-                    return _see(partition, wanted.partition, nearer)
+                    return see(partition, wanted.partition, nearer)
             diverging = diverging_epoch(partition, wanted.last_fetched_epoch, wanted.fetch_offset)
             if diverging is not None:
-                return _diverging(partition, wanted.partition, diverging)
+                return diverging_answer(partition, wanted.partition, diverging)
             return self._context.node.reader.locate(
                 partition, wanted.fetch_offset, max_bytes, self._isolation, min_one=min_one
             )
@@ -202,7 +214,7 @@ class Fetch:
             high_watermark=fetched.high_watermark,
             last_stable_offset=fetched.last_stable_offset,
             log_start_offset=fetched.log_start_offset,
-            aborted_transactions=_aborted(fetched) if self._isolation == Isolation.READ_COMMITTED else None,
+            aborted_transactions=aborted(fetched) if self._isolation == Isolation.READ_COMMITTED else None,
             records=fetched.records,
         )
 
@@ -262,33 +274,6 @@ class Fetch:
         }
         brokers = [broker for broker in self._context.node.image.brokers() if broker.id in leaders] if leaders else []
         return [NodeEndpoint(each.id, at.host, at.port, each.rack) for each, at in self._context.reachable(brokers)]
-
-
-def _aborted(fetched: Fetched) -> list[AbortedTransaction]:
-    return [AbortedTransaction(each.producer_id, each.first_offset) for each in fetched.aborted]
-
-
-def _without_records(partition: ReadablePartition, index: int) -> PartitionData:
-    return PartitionData(
-        partition_index=index,
-        high_watermark=partition.high_watermark,
-        last_stable_offset=partition.last_stable_offset,
-        log_start_offset=partition.log_start_offset,
-        aborted_transactions=None,
-        records=b"",
-    )
-
-
-def _diverging(partition: ReadablePartition, index: int, diverging: tuple[int, int]) -> PartitionData:
-    answer = _without_records(partition, index)
-    answer.diverging_epoch = EpochEndOffset(*diverging)
-    return answer
-
-
-def _see(partition: ReadablePartition, index: int, replica: int) -> PartitionData:
-    answer = _without_records(partition, index)
-    answer.preferred_read_replica = replica
-    return answer
 
 
 class LongPoll:
@@ -425,25 +410,13 @@ class LargeFetch:
             response = answer if isinstance(answer, FetchResponse) else await answer
             size = sum(len(each.records or b"") for topic in response.responses for each in topic.partitions)
             left, empty = max(0, left - size), empty and not size
-            _join(whole, response)
+            join(whole, response)
         return whole
 
     def _part(self, wanted: Sequence[Wanted], max_bytes: int) -> Fetch:
         plan = Plan(list(wanted), self._plan.session, self._plan.full)
         wait_ms = int(max(0.0, self._left_s()) * 1000)
         return Fetch(plan, self._context, self._request, max_bytes, wait_ms)
-
-
-def _join(whole: FetchResponse, part: FetchResponse) -> None:
-    whole.throttle_time_ms = max(whole.throttle_time_ms, part.throttle_time_ms)
-    known = {endpoint.node_id for endpoint in whole.node_endpoints}
-    whole.node_endpoints += [endpoint for endpoint in part.node_endpoints if endpoint.node_id not in known]
-    for topic in part.responses:
-        last = whole.responses[-1] if whole.responses else None
-        if last is not None and (last.topic, last.topic_id) == (topic.topic, topic.topic_id):
-            last.partitions += topic.partitions
-        else:
-            whole.responses.append(topic)
 
 
 HANDLERS = {ApiKey.FETCH: Handler(4, 17, handle)}

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from cold_tier.cache import ColdReadSettings
+from cold_tier.cache import ColdReadSettings, DiskCache
 from cold_tier.errors import CorruptObject, StoreThrottled
 from cold_tier.manifest.writer import ManifestWriter
 from cold_tier.reader import ColdReader
@@ -221,6 +221,28 @@ async def test_a_small_answer_takes_no_batch_that_does_not_fit(tmp_path: Path) -
         rest = stitched.locate(partition, 0, 10, 0, min_one=False)
         assert (await stitched.take(rest)).records == b""
         assert stitched.take_now(rest).records == b""
+
+
+async def test_no_reader_waits_for_the_local_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that takes nothing gets no more than is fetched at a time; the rest of what was fetched is let go."""
+    most = at_work = 0
+
+    async def stuck(*_: object) -> None:
+        nonlocal most, at_work
+        at_work += 1
+        most = max(most, at_work)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(DiskCache, "put", stuck)
+    async with cold_node(tmp_path) as node:
+        reader = ColdReader(node.store, ColdReadSettings(read_ahead=4, fills=2), str(tmp_path / "cache"))
+        offset, end = 0, node.partition.local_log_start_offset
+        manifest = node.catalog.get(node.layout)
+        async with asyncio.timeout(30):
+            while offset < end:
+                offset = end_of((await reader.read(manifest, offset, 1 << 20)).data)
+        assert most == 2
+        await reader.close()
 
 
 async def test_memory_is_bounded_whatever_the_readers_hold(tmp_path: Path) -> None:

@@ -157,7 +157,9 @@ def test_a_renewed_certificate_is_served_without_a_restart(closed: ServeProcess,
     before = shown()
     assert len(before) == 1
     named = Wanted("broker", (f"renewed-{signalled}.example",))
+    mask = os.umask(0o077)  # As the broker's own.
     _, broker = prepare_certificates(closed.data_dir / "secure", [named])
+    os.umask(mask)
     assert broker.what == "renewed"
     if signalled:
         os.kill(closed.pid, signal.SIGHUP)

@@ -36,6 +36,7 @@ def summary(cluster: Mapping[str, Any], topics: Sequence[Mapping[str, Any]]) -> 
             {
                 "id": node,
                 "up": node in registered,
+                "host_name": registered[node].get("host_name") if node in registered else None,
                 "rack": registered[node]["rack"] if node in registered else None,
                 "kafka": _address(registered[node], "") if node in registered else None,
                 "http": _address(registered[node], "http_") if node in registered else None,

@@ -19,6 +19,7 @@ from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.internal_topics import AUDIT_TOPIC
 from hot_tier.cluster.model import NO_NODE, Topic
+from hot_tier.cluster.placement import count_hosts, places_of
 from hot_tier.errors import NoLeader, OutcomeUnknown, SettingsError, TierlogError, TopicExists
 from hot_tier.ids import NodeId, PartitionId, TopicPartition
 from hot_tier.record.batch import read_header
@@ -151,7 +152,7 @@ class AuditWriter:
     async def _topic(self) -> Topic:
         topic = self._image.find_topic(AUDIT_TOPIC)
         if topic is None:
-            replicas = max(1, min(self._settings.replication_factor, len(self._image.brokers())))
+            replicas = max(1, min(self._settings.replication_factor, count_hosts(places_of(self._image.brokers()))))
             try:
                 topic = await self._admin.create_topic(
                     AUDIT_TOPIC, self._settings.partitions, replicas, self._config({}), internal=True

@@ -203,6 +203,7 @@ class Broker(Reply):
     host: str
     port: int
     rack: str | None
+    host_name: str | None = Field(description="The machine it runs on, where several brokers may run.")
     http_host: str
     http_port: int
     draining: bool = Field(description="It stops or is decommissioned: it gets no leadership and no new replicas.")

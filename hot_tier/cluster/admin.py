@@ -19,7 +19,7 @@ from hot_tier.cluster.configs import ConfigChange, apply_changes, topic_settings
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.internal_topics import AUDIT_TOPIC, INTERNAL_TOPICS
 from hot_tier.cluster.model import DeletedTopic, PartitionState, Topic
-from hot_tier.cluster.placement import check_assignment, place, rack_order
+from hot_tier.cluster.placement import Places, check_assignment, count_hosts, deal_order, place, places_of
 from hot_tier.cluster.settings import ClusterSettings
 from hot_tier.cluster.store import ABSENT, MAX_OPERATIONS, Compare, Delete, MetadataStore, Put, Revision
 from hot_tier.errors import (
@@ -257,22 +257,22 @@ class TopicAdmin:
             return check_assignment(new.assignment, 0, self._broker_ids())
         count = self.settings.num_partitions if new.partitions == DEFAULT else new.partitions
         self._check_partition_count(count)
-        brokers, racks = self._open_brokers()
+        brokers, places = self._open_brokers()
         factor = new.replication_factor
         if factor == DEFAULT:
-            factor = self.settings.replication_factor(len(brokers))
+            factor = self.settings.replication_factor(count_hosts(places))
         self._placed += 1
-        return place(0, count, factor, brokers, self._placed, racks)
+        return place(0, count, factor, brokers, self._placed, places)
 
     def _place_more(
         self, topic: Topic, total: int, assignment: Sequence[Sequence[int]] | None
     ) -> list[tuple[NodeId, ...]]:
         added = total - topic.partitions
         if assignment is None:
-            brokers, racks = self._open_brokers()
+            brokers, places = self._open_brokers()
             first = self._image.partition_states(topic)[0].replicas[0]
             start = brokers.index(first) if first in brokers else 0
-            return place(topic.partitions, added, topic.replication_factor, brokers, start, racks)
+            return place(topic.partitions, added, topic.replication_factor, brokers, start, places)
         if len(assignment) != added:
             raise InvalidAssignment(f"the assignment is for {len(assignment)} new partitions, {added} are to be added")
         numbered = dict(enumerate(assignment, topic.partitions))
@@ -292,10 +292,11 @@ class TopicAdmin:
     def _broker_ids(self) -> list[NodeId]:
         return [broker.id for broker in self._image.brokers()]
 
-    def _open_brokers(self) -> tuple[list[NodeId], dict[NodeId, str | None]]:
-        """Returns the brokers that take new replicas, in the order in which replicas are dealt, and their racks."""
-        racks = {broker.id: broker.rack for broker in self._image.brokers() if not broker.draining}
-        return rack_order(list(racks), racks), racks
+    def _open_brokers(self) -> tuple[list[NodeId], Places]:
+        """Returns the brokers that take new replicas, in the order in which replicas are dealt, and where they
+        stand."""
+        places = places_of(broker for broker in self._image.brokers() if not broker.draining)
+        return deal_order(places), places
 
     def _state_puts(self, topic: Topic, first: int, placed: Sequence[tuple[NodeId, ...]]) -> list[Put]:
         states = [model.initial_state(replicas) for replicas in placed]

@@ -240,7 +240,8 @@ class Membership:
                 self._registration_gone.set()
         elif shown.epoch > self.registration_epoch:
             # A broker of version 0.1 that marks this one as draining drops what it does not know.
-            self.info = replace(shown, endpoints=self.info.endpoints, version=self.info.version)
+            mine = self.info
+            self.info = replace(shown, endpoints=mine.endpoints, version=mine.version, host_name=mine.host_name)
             self.registration_epoch = shown.epoch
 
     # Others that may be gone

@@ -103,6 +103,7 @@ class BrokerInfo:
     """It stops or is to be emptied: it gets no leadership and no new replicas."""
     version: str = OLDEST_VERSION
     """Of its software, for people."""
+    host_name: str | None = None  # of its machine, where several brokers may run
     epoch: Revision = field(default=ABSENT, compare=False)
     """The store's revision of this registration: one incarnation of the broker; never written itself."""
 
@@ -397,6 +398,7 @@ def decode_broker(key: str, data: bytes, epoch: Revision) -> BrokerInfo:
             data_id=value.get("data_id", ""),
             draining=value.get("draining", False),
             version=value.get("version", OLDEST_VERSION),
+            host_name=value.get("host_name"),
             epoch=epoch,
         )
     except (KeyError, TypeError, AttributeError) as error:

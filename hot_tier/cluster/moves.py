@@ -11,9 +11,9 @@ from typing import Final
 
 from hot_tier.cluster import elections, model
 from hot_tier.cluster.image import ClusterImage
-from hot_tier.cluster.model import BrokerInfo, PartitionState
+from hot_tier.cluster.model import PartitionState
 from hot_tier.cluster.partition_writes import PartitionWrite, newest, swap_states
-from hot_tier.cluster.placement import check_assignment
+from hot_tier.cluster.placement import check_assignment, count_hosts, places_of
 from hot_tier.cluster.rebalance import Plan, plan_leaving, plan_rebalance, plan_widening
 from hot_tier.cluster.store import Compare, KeyValue, MetadataStore, Put, Revision
 from hot_tier.errors import (
@@ -101,7 +101,7 @@ class PartitionMoves:
         await self.known(node)
         staying = [broker for broker in self._image.brokers() if broker.id != node and not broker.draining]
         plan = await asyncio.to_thread(
-            plan_leaving, dict(self._states()), [node], [broker.id for broker in staying], _racks(staying)
+            plan_leaving, dict(self._states()), [node], [broker.id for broker in staying], places_of(staying)
         )
         await self._mark(node, draining=True)
         for error in (await self.reassign(plan)).values():
@@ -117,7 +117,7 @@ class PartitionMoves:
         """Evens out replicas and preferred leaders over the brokers that are alive and not draining."""
         able = [broker for broker in self._image.brokers() if not broker.draining]
         plan = await asyncio.to_thread(
-            plan_rebalance, dict(self._states()), [broker.id for broker in able], _racks(able)
+            plan_rebalance, dict(self._states()), [broker.id for broker in able], places_of(able)
         )
         if not dry_run:
             for error in (await self.reassign(plan)).values():
@@ -126,10 +126,10 @@ class PartitionMoves:
         return plan
 
     async def widen(self, topic: str, width: int) -> Plan:
-        """Gives a topic more replicas, up to this number and as far as there are brokers for them."""
-        able = [broker for broker in self._image.brokers() if not broker.draining]
+        """Gives a topic more replicas, up to this number and as far as there are hosts for them."""
+        places = places_of(broker for broker in self._image.brokers() if not broker.draining)
         states = {tp: state for tp, state in self._states() if tp.topic == topic}
-        plan = plan_widening(states, width, [broker.id for broker in able], _racks(able))
+        plan = plan_widening(states, min(width, count_hosts(places)), list(places), places)
         await self.reassign(plan)
         return plan
 
@@ -229,7 +229,3 @@ class PartitionMoves:
         for topic in self._image.topics():
             for index, state in enumerate(self._image.partition_states(topic)):
                 yield TopicPartition(topic.name, PartitionId(index)), state
-
-
-def _racks(brokers: Iterable[BrokerInfo]) -> dict[NodeId, str | None]:
-    return {broker.id: broker.rack for broker in brokers}

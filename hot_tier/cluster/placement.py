@@ -2,27 +2,53 @@
 
 Leaders are dealt round all brokers. The other replicas of a partition follow in the same round, shifted by one more
 after every full round. So the partitions that one broker leads do not all have the same follower, which would get all
-of its work when it is lost. Racks come first: no rack holds two replicas while another rack holds none.
+of its work when it is lost. Racks and hosts come first: no rack holds two replicas while another rack holds none, and
+no host holds two while another host holds none.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+from typing import NamedTuple
 
+from hot_tier.cluster.model import BrokerInfo
 from hot_tier.errors import InvalidAssignment, InvalidReplication
 from hot_tier.ids import NodeId
 
-Racks = Mapping[NodeId, str | None]
-"""A broker that is not in it, or without a rack, stands alone."""
+
+class Place(NamedTuple):
+    """Where a broker stands. What it does not say, it shares with nobody."""
+
+    rack: str | None = None
+    host: str | None = None
 
 
-def rack_order(brokers: Sequence[NodeId], racks: Racks) -> list[NodeId]:
+Places = Mapping[NodeId, Place]
+"""A broker that is not in it stands alone."""
+
+_ANYWHERE = Place()
+
+
+def places_of(brokers: Iterable[BrokerInfo]) -> dict[NodeId, Place]:
+    return {broker.id: Place(broker.rack, broker.host_name) for broker in brokers}
+
+
+def count_hosts(places: Places) -> int:
+    return len({_host(broker, places) for broker in places})
+
+
+def deal_order(places: Places) -> list[NodeId]:
     """Returns the brokers in the order in which `place` deals them: one of every rack, then the second of every rack,
-    and so on."""
-    by_rack: dict[object, list[NodeId]] = {}
+    and so on. Within a rack likewise by hosts."""
+    by_host = _in_turns(places, lambda broker: _host(broker, places))
+    return _in_turns(by_host, lambda broker: _rack(broker, places))
+
+
+def _in_turns(brokers: Iterable[NodeId], group: Callable[[NodeId], object]) -> list[NodeId]:
+    groups: dict[object, list[NodeId]] = {}
     for broker in brokers:
-        by_rack.setdefault(_rack(broker, racks), []).append(broker)
-    rounds = zip_longest(*by_rack.values())
-    return [broker for row in rounds for broker in row if broker is not None]
+        groups.setdefault(group(broker), []).append(broker)
+    return [broker for row in zip_longest(*groups.values()) for broker in row if broker is not None]
 
 
 def place(
@@ -31,11 +57,11 @@ def place(
     replication_factor: int,
     brokers: Sequence[NodeId],
     start: int,
-    racks: Racks | None = None,
+    places: Places | None = None,
 ) -> list[tuple[NodeId, ...]]:
     """Returns the replicas of the partitions from `first_partition` on. The first replica is the preferred leader.
 
-    `brokers` are in `rack_order`. `start` shifts the whole, so that many small topics do not all have their leader on
+    `brokers` are in `deal_order`. `start` shifts the whole, so that many small topics do not all have their leader on
     the first broker.
     """
     if replication_factor < 1:
@@ -49,7 +75,7 @@ def place(
             hint="lower the replication factor or add brokers",
         )
     return [
-        spread(_deal(brokers, start + partition), replication_factor, racks or {})
+        spread(_deal(brokers, start + partition), replication_factor, places or {})
         for partition in range(first_partition, first_partition + count)
     ]
 
@@ -63,26 +89,44 @@ def _deal(brokers: Sequence[NodeId], turn: int) -> Iterator[NodeId]:
         yield brokers[(turn + 1 + shifted) % around]
 
 
-def spread(candidates: Iterator[NodeId] | Sequence[NodeId], count: int, racks: Racks) -> tuple[NodeId, ...]:
-    """Returns the first `count` brokers. A rack that already has a replica is passed over until every rack has one."""
+def spread(candidates: Iterable[NodeId], count: int, places: Places) -> tuple[NodeId, ...]:
+    """Returns `count` brokers, the first candidate among them: each time the first of those that share least with the
+    brokers before it."""
     chosen: list[NodeId] = []
     waiting = list(candidates)
+    hosts: Counter[object] = Counter()
+    racks: Counter[object] = Counter()
     while waiting and len(chosen) < count:
-        used: set[object] = set()
-        passed_over = []
+        best, least = waiting[0], None
         for broker in waiting:
-            rack = _rack(broker, racks)
-            if len(chosen) < count and rack not in used:
-                used.add(rack)
-                chosen.append(broker)
-            else:
-                passed_over.append(broker)
-        waiting = passed_over
+            shares = (hosts[_host(broker, places)], racks[_rack(broker, places)])
+            if least is None or shares < least:
+                best, least = broker, shares
+            if least == (0, 0):
+                break
+        waiting.remove(best)
+        chosen.append(best)
+        hosts[_host(best, places)] += 1
+        racks[_rack(best, places)] += 1
     return tuple(chosen)
 
 
-def _rack(broker: NodeId, racks: Racks) -> object:
-    return racks.get(broker) or broker
+def shared(broker: NodeId, others: Collection[NodeId], places: Places) -> tuple[bool, bool]:
+    """Returns what a replica here would share with replicas on `others`: the host, the rack. The less the smaller.
+
+    A broker in a rack of its own is on a host of its own, so the host may come first."""
+    return (
+        _host(broker, places) in {_host(other, places) for other in others},
+        _rack(broker, places) in {_rack(other, places) for other in others},
+    )
+
+
+def _host(broker: NodeId, places: Places) -> object:
+    return places.get(broker, _ANYWHERE).host or broker
+
+
+def _rack(broker: NodeId, places: Places) -> object:
+    return places.get(broker, _ANYWHERE).rack or _host(broker, places)
 
 
 def check_assignment(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from hot_tier.cluster.elections import reassignment_target
 from hot_tier.cluster.model import PartitionState
-from hot_tier.cluster.placement import Racks
+from hot_tier.cluster.placement import Places, shared
 from hot_tier.errors import InvalidReplication
 from hot_tier.ids import NodeId, TopicPartition
 
@@ -22,10 +22,10 @@ def plan_leaving(
     states: Mapping[TopicPartition, PartitionState],
     leaving: Collection[NodeId],
     staying: Collection[NodeId],
-    racks: Racks,
+    places: Places,
 ) -> Plan:
-    """Moves each replica of a leaving broker to the least loaded broker that stays, in a rack without a replica if
-    there is one.
+    """Moves each replica of a leaving broker to the least loaded broker that stays, on a host and in a rack
+    without a replica if there is one.
 
     Raises InvalidReplication if a partition has as many replicas as there are brokers that stay.
     """
@@ -44,7 +44,7 @@ def plan_leaving(
                     f"{tp} has {len(replicas)} replicas, and only {len(staying)} brokers would stay",
                     hint="add a broker first, or lower the replication factor of the topic",
                 )
-            moved[at] = _best(able, others, load, racks)
+            moved[at] = _best(able, others, load, places)
             load[moved[at]] += 1
         if tuple(moved) != replicas:
             plan[tp] = tuple(moved)
@@ -52,7 +52,7 @@ def plan_leaving(
 
 
 def plan_widening(
-    states: Mapping[TopicPartition, PartitionState], width: int, brokers: Collection[NodeId], racks: Racks
+    states: Mapping[TopicPartition, PartitionState], width: int, brokers: Collection[NodeId], places: Places
 ) -> Plan:
     """Gives partitions with fewer replicas than `width` more, as far as there are brokers. The old replicas stay
     first."""
@@ -62,25 +62,28 @@ def plan_widening(
     for tp, replicas in placed.items():
         wider = list(replicas)
         while len(wider) < width and (able := [broker for broker in brokers if broker not in wider]):
-            wider.append(_best(able, wider, load, racks))
+            wider.append(_best(able, wider, load, places))
             load[wider[-1]] += 1
         if len(wider) > len(replicas):
             plan[tp] = tuple(wider)
     return plan
 
 
-def plan_rebalance(states: Mapping[TopicPartition, PartitionState], brokers: Collection[NodeId], racks: Racks) -> Plan:
-    """Plans the same number of replicas and preferred leaders on each of `brokers`, to within one where racks allow
-    it."""
+def plan_rebalance(
+    states: Mapping[TopicPartition, PartitionState], brokers: Collection[NodeId], places: Places
+) -> Plan:
+    """Plans replicas of a partition on different hosts and racks as far as there are some. Then the same number of
+    replicas and preferred leaders on each of `brokers`, to within one where hosts and racks allow it."""
     before = {tp: reassignment_target(state) for tp, state in states.items()}
     placed = dict(before)
     load = _load(placed, brokers)
+    _separate(placed, load, places)
     held: dict[NodeId, dict[TopicPartition, None]] = {node: {} for node in brokers}
     for tp, replicas in sorted(placed.items()):
         for node in replicas:
             if node in held:
                 held[node][tp] = None
-    while (step := _lighten(placed, held, load, racks)) is not None:
+    while (step := _lighten(placed, held, load, places)) is not None:
         tp, full, free = step
         placed[tp] = tuple(free if node == full else node for node in placed[tp])
         del held[full][tp]
@@ -91,33 +94,45 @@ def plan_rebalance(states: Mapping[TopicPartition, PartitionState], brokers: Col
     return {tp: replicas for tp, replicas in placed.items() if replicas != before[tp]}
 
 
-def _best(able: Sequence[NodeId], others: Sequence[NodeId], load: Mapping[NodeId, int], racks: Racks) -> NodeId:
-    """Returns the best broker for a replica beside `others`: one in another rack, then the least loaded."""
-    used = {racks.get(other) for other in others}
-    return min(able, key=lambda broker: (_repeats(broker, used, racks), load[broker], broker))
+def _separate(placed: Plan, load: Counter[NodeId], places: Places) -> None:
+    """Moves replicas that share a host or a rack with another one of their partition, where a broker shares less."""
+    for tp in sorted(placed):
+        for node in reversed(placed[tp]):
+            others = [other for other in placed[tp] if other != node]
+            shares = shared(node, others, places)
+            able = [broker for broker in load if broker not in placed[tp]] if any(shares) else []
+            if not able:
+                continue
+            best = _best(able, others, load, places)
+            if shared(best, others, places) < shares:
+                placed[tp] = tuple(best if each == node else each for each in placed[tp])
+                load[best] += 1
+                if node in load:
+                    load[node] -= 1
+
+
+def _best(able: Sequence[NodeId], others: Sequence[NodeId], load: Mapping[NodeId, int], places: Places) -> NodeId:
+    """Returns the best broker for a replica beside `others`: one on another host and in another rack, then the least
+    loaded."""
+    return min(able, key=lambda broker: (shared(broker, others, places), load[broker], broker))
 
 
 def _lighten(
     placed: Mapping[TopicPartition, Sequence[NodeId]],
     held: Mapping[NodeId, Collection[TopicPartition]],
     load: Mapping[NodeId, int],
-    racks: Racks,
+    places: Places,
 ) -> tuple[TopicPartition, NodeId, NodeId] | None:
-    """Moves one replica from a fuller to an emptier broker. No partition gets fewer racks than before."""
+    """Moves one replica from a fuller to an emptier broker. No partition gets fewer hosts or racks than before."""
     for full in sorted(load, key=lambda node: (-load[node], node)):
         for free in sorted(load, key=lambda node: (load[node], node)):
             if load[full] - load[free] < 2:
                 break
             for tp in held[full]:
                 others = [node for node in placed[tp] if node != full]
-                if free not in others and _racks_kept(others, full, free, racks):
+                if free not in others and shared(free, others, places) <= shared(full, others, places):
                     return tp, full, free
     return None
-
-
-def _racks_kept(others: Sequence[NodeId], full: NodeId, free: NodeId, racks: Racks) -> bool:
-    used = {racks.get(other) for other in others}
-    return _repeats(free, used, racks) <= _repeats(full, used, racks)
 
 
 def _even_leaders(placed: Plan, brokers: Collection[NodeId]) -> None:
@@ -187,8 +202,3 @@ def _load(placed: Mapping[TopicPartition, Sequence[NodeId]], brokers: Collection
     load = Counter(dict.fromkeys(brokers, 0))
     load.update(node for replicas in placed.values() for node in replicas if node in brokers)
     return load
-
-
-def _repeats(broker: NodeId, used: Collection[str | None], racks: Racks) -> bool:
-    rack = racks.get(broker)
-    return rack is not None and rack in used

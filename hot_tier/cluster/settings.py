@@ -10,9 +10,29 @@ USUAL_REPLICATION_FACTOR: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    node_id: int = field(default=0, metadata={"doc": "This broker's number; every broker of a cluster has its own."})
+    node_id: int = field(
+        default=0,
+        metadata={
+            "doc": "This broker's number; every broker of a cluster has its own. With `cluster.workers` that of the "
+            "first one; 0 then means 1."
+        },
+    )
     rack: str = field(
         default="", metadata={"doc": "Where this broker stands; replicas of a partition are kept on different racks."}
+    )
+    host: str = field(
+        default="",
+        metadata={
+            "doc": "The name of the machine; replicas of a partition are kept on different hosts where there are "
+            "several. Empty: the machine's own name with `cluster.workers`, else this broker is alone on its host."
+        },
+    )
+    workers: str = field(
+        default="",
+        metadata={
+            "doc": "How many brokers run here as one service, each a process of its own: a number, or `auto`, one for "
+            "each core that may be used. Empty: one broker, without a supervisor."
+        },
     )
     metadata: str = field(
         default="sqlite",
@@ -28,7 +48,7 @@ class ClusterSettings:
         default=0,
         metadata={
             "doc": "Copies of each partition of a topic that is made without saying how many. 0: three, or as many as "
-            "there are brokers if those are fewer."
+            "there are hosts with brokers if those are fewer."
         },
     )
     max_partitions_per_topic: int = field(
@@ -69,14 +89,19 @@ class ClusterSettings:
     )
 
     @property
-    def alone(self) -> bool:
-        """Returns whether this node is a cluster of its own."""
+    def embedded(self) -> bool:
+        """Returns whether metadata is kept in the data directory."""
         return self.metadata == "sqlite"
 
-    def replication_factor(self, brokers: int) -> int:
-        """Returns the replication factor of a topic that is made without one, while this many brokers may take
+    @property
+    def alone(self) -> bool:
+        """Returns whether this node is a cluster of its own."""
+        return self.embedded and not self.workers
+
+    def replication_factor(self, hosts: int) -> int:
+        """Returns the replication factor of a topic that is made without one, while brokers of this many hosts may take
         replicas."""
-        return self.default_replication_factor or max(1, min(USUAL_REPLICATION_FACTOR, brokers))
+        return self.default_replication_factor or max(1, min(USUAL_REPLICATION_FACTOR, hosts))
 
     def __post_init__(self) -> None:
         if self.node_id < 0:

@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -133,6 +133,24 @@ def _show(found: Mapping[str, Any]) -> None:
     print(f"cluster {found['cluster_id']}  controller {controller}")
     print(f"{found['topics']} topics, {found['partitions']} partitions")
     print()
+    brokers = found["brokers"]
+    if any(each["host_name"] for each in brokers):
+        for host, here in by_host(brokers).items():
+            _show_brokers(here, title=f"host {host}" if host else "on hosts that are not known")
+    else:
+        _show_brokers(brokers)
+    _show_partitions(found)
+
+
+def by_host(brokers: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Returns brokers by the names of their hosts, in the order of the lowest broker of each."""
+    hosts: dict[str, list[Mapping[str, Any]]] = {}
+    for each in brokers:
+        hosts.setdefault(each["host_name"] or "", []).append(each)
+    return hosts
+
+
+def _show_brokers(brokers: Sequence[Mapping[str, Any]], title: str = "") -> None:
     output.print_table(
         ("broker>", "", "rack", "kafka", "http", "leads>", "replicas>", "in sync>"),
         [
@@ -146,9 +164,13 @@ def _show(found: Mapping[str, Any]) -> None:
                 each["replicas"],
                 each["in_sync"],
             )
-            for each in found["brokers"]
+            for each in brokers
         ],
+        title=title,
     )
+
+
+def _show_partitions(found: Mapping[str, Any]) -> None:
     for name, title in (("offline", "offline: nobody leads them"), ("under_replicated", "with replicas missing")):
         if found[name]:
             print()

@@ -14,6 +14,7 @@ from gateway.coordinators.journal.writer import MAX_WRITE_BYTES
 from hot_tier.cluster.admin import TopicAdmin
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.cluster.model import Topic
+from hot_tier.cluster.placement import count_hosts, places_of
 from hot_tier.errors import TierlogError, TopicExists
 
 _log = structlog.get_logger()
@@ -76,7 +77,7 @@ class TopicMaker:
             await self._admin.create_topic(
                 topic.name,
                 topic.partitions,
-                max(1, min(topic.replication_factor, len(self._image.brokers()))),
+                max(1, min(topic.replication_factor, count_hosts(places_of(self._image.brokers())))),
                 topic_settings(topic),
                 internal=True,
             )

@@ -53,6 +53,7 @@ def _broker(broker: BrokerInfo, listener: str) -> Broker:
         host=kafka.host,
         port=kafka.port,
         rack=broker.rack,
+        host_name=broker.host_name,
         http_host=http.host,
         http_port=http.port,
         draining=broker.draining,

@@ -13,6 +13,7 @@ from gateway.kafka.handlers.throttles import FOLLOWER_RATE
 from gateway.node import Node
 from hot_tier.cluster import kept as kept_settings
 from hot_tier.cluster.model import Topic
+from hot_tier.cluster.placement import count_hosts, places_of
 from hot_tier.log.config import (
     TOPIC_SETTINGS,
     ConfigType,
@@ -167,7 +168,7 @@ def _own_entries(node: Node) -> Iterator[Entry]:
         ("num.partitions", cluster.num_partitions, "Partitions of a topic made without saying how many."),
         (
             "default.replication.factor",
-            cluster.replication_factor(len(node.image.brokers())),
+            cluster.replication_factor(count_hosts(places_of(node.image.brokers()))),
             "Replicas of such a topic.",
         ),
         (FOLLOWER_RATE, _reassignment_rate(node), "Bytes per second for replicas that it is getting; 0 is no limit."),

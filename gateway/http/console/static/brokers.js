@@ -45,6 +45,7 @@ function one(context, cluster, broker, figures) {
     facts(
       ["Kafka", h("code", {}, `${broker.host}:${broker.port}`)],
       ["HTTP", h("code", {}, `${broker.http_host}:${broker.http_port}`)],
+      broker.host_name && ["Host", broker.host_name],
       broker.rack && ["Rack", broker.rack],
       ["Leads", `${count(figures.leaders)} partitions, follows ${count(figures.followers)}`],
       ["Connections", `${count(figures.kafka_connections)} Kafka, ${count(figures.http_connections)} HTTP`],

@@ -1,6 +1,7 @@
 """Which metadata store the settings name.
 
 sqlite                                  a file in the data directory: one node
+unix:/PATH                              of the service that started this broker as a worker: its socket
 etcd://HOST[:PORT][,HOST[:PORT]…][/NAME]   a cluster; NAME keeps apart those that share an etcd
 """
 
@@ -11,10 +12,13 @@ from typing import Final
 
 from hot_tier.cluster.etcd import DEFAULT_PREFIX, EtcdStore
 from hot_tier.cluster.etcd_settings import EtcdSettings
+from hot_tier.cluster.socket_store import SocketStore
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.errors import SettingsError
 
 METADATA_FILE: Final = "metadata.db"
+SOCKET_FILE: Final = "metadata.sock"
+SOCKET_SCHEME: Final = "unix:"
 ETCD_SCHEME: Final = "etcd://"
 DEFAULT_PORT: Final = 2379
 
@@ -24,11 +28,13 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
 def metadata_store(
     where: str, etcd: EtcdSettings, data_dir: str, tls: ssl.SSLContext | None = None
-) -> SqliteStore | EtcdStore:
+) -> SqliteStore | SocketStore | EtcdStore:
     """Returns the store, not opened yet. Raises SettingsError if `where` is none of the above or a file of `etcd`
     cannot be used. `tls` has those files, where the caller reads them again when they change."""
     if where == "sqlite":
         return SqliteStore(os.path.join(data_dir, METADATA_FILE))
+    if where.startswith(SOCKET_SCHEME):
+        return SocketStore(where.removeprefix(SOCKET_SCHEME))
     if not where.startswith(ETCD_SCHEME):
         raise _bad_address(where)
     addresses, prefix = parse_etcd_address(where)

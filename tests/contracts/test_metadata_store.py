@@ -6,6 +6,7 @@ A new store is one more `Backend`; no test may ask which one it has.
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hot_tier.cluster.etcd import EtcdStore
+from hot_tier.cluster.served import StoreServer
+from hot_tier.cluster.socket_store import SocketStore
 from hot_tier.cluster.sqlite import SqliteStore
 from hot_tier.cluster.store import (
     ABSENT,
@@ -65,7 +68,37 @@ def etcd() -> Iterator[Backend]:
         yield Backend(open_etcd)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "etcd"])
+class Served:
+    """A store of this process's own behind a socket, as the workers of a host see it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._stack = AsyncExitStack()
+
+    async def open(self) -> MetadataStore:
+        owned = await open_sqlite(self._directory)
+        self._stack.push_async_callback(owned.close)
+        server = StoreServer(owned, str(self._directory / "metadata.sock"))
+        await server.start()
+        self._stack.push_async_callback(server.close)
+        store = SocketStore(str(self._directory / "metadata.sock"))
+        await store.open()
+        ended = store.close
+
+        async def close() -> None:
+            await ended()
+            await self._stack.aclose()
+
+        store.close = close  # type: ignore[method-assign]
+        return store
+
+
+@pytest.fixture(scope="module")
+def served() -> Backend:
+    return Backend(lambda directory: Served(directory).open())
+
+
+@pytest.fixture(scope="module", params=["sqlite", "served", "etcd"])
 def backend(request: pytest.FixtureRequest) -> Backend:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Backend)

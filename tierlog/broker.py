@@ -27,7 +27,7 @@ Nothing outside this module knows all the parts. What handlers need of them is `
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -83,12 +83,15 @@ from tierlog.assembly import open_image, open_logs, open_node, settle_doubts
 from tierlog.auditing import open_audit
 from tierlog.exclusive import address, lock_directory
 from tierlog.interpreter import collect_garbage, freeze, prepare
-from tierlog.listeners import Listeners, bind_listeners
+from tierlog.listeners import Listeners, WorkerPorts, bind_listeners
 from tierlog.memory import keep_freed_memory
+from tierlog.process import print_ready
 from tierlog.settings import Settings
+from tierlog.workers.layout import refuse_workers_home
 
 _log = structlog.get_logger()
 
+NOT_A_WORKER: Final[Mapping[str, WorkerPorts]] = {}
 BUCKET_FOLDER: Final = "bucket"
 CACHE_FOLDER: Final = "cold-cache"
 SCRATCH_FOLDER: Final = "scratch"
@@ -98,22 +101,26 @@ PROBE_MS: Final = 3_000
 """How long a start waits for the bucket."""
 
 
-def run(settings: Settings, ready: Callable[["Broker"], None]) -> None:
+def run(
+    settings: Settings,
+    ready: Callable[[str, str], None] = print_ready,
+    ports: Mapping[str, WorkerPorts] = NOT_A_WORKER,
+) -> None:
     """Serve until SIGTERM or SIGINT. What keeps the broker from starting is raised as a `TierlogError`.
 
-    `ready` is called once clients can come in."""
+    `ready` is told the addresses for Kafka and HTTP once clients can come in. `ports`: of a worker."""
     keep_freed_memory()
     prepare()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, ready))
+        runner.run(_serve(Broker(settings, ports), ready))
 
 
-async def _serve(settings: Settings, ready: Callable[["Broker"], None]) -> None:
+async def _serve(broker: "Broker", ready: Callable[[str, str], None]) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    broker = Broker(settings)
+    settings = broker.settings
     loop.add_signal_handler(signal.SIGHUP, broker.hang_up)
     _log.info("starting", version=version("tierlog"), node=settings.cluster.node_id, data_dir=settings.log.data_dir)
     began_s = steady_s()
@@ -121,8 +128,7 @@ async def _serve(settings: Settings, ready: Callable[["Broker"], None]) -> None:
     freeze()
     upkeep = [asyncio.create_task(collect_garbage()), asyncio.create_task(_watch_certificates(broker))]
     try:
-        ready(broker)
-        print(f"tierlog ready kafka={broker.kafka_address} http={broker.http_address}", flush=True)
+        ready(broker.kafka_address, broker.http_address)
         _log.info("serving", start_seconds=round(steady_s() - began_s, 1))
         await broker.serve_until(stopping)
         _log.info("stopping")
@@ -143,8 +149,9 @@ async def _watch_certificates(broker: "Broker") -> None:
 
 
 class Broker:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, ports: Mapping[str, WorkerPorts] = NOT_A_WORKER) -> None:
         self.settings = settings
+        self._ports = ports
         self.node: Node
         self.kafka: KafkaServer
         self.http: HttpServer
@@ -192,14 +199,12 @@ class Broker:
     async def _start(self) -> None:
         settings, parts = self.settings, self._parts
         node_id = NodeId(settings.cluster.node_id)
-        listeners = bind_listeners(settings, parts)
+        listeners = bind_listeners(settings, parts, self._ports)
         self._identities, self._calls = listeners.identities, listeners.calls
         tokens = self._open_tokens()
         self.kafka_address, self.http_address = address(listeners.kafka[0].socket), address(listeners.http[0].socket)
 
-        data_dir = os.path.abspath(settings.log.data_dir)
-        parts.enter_context(lock_directory(data_dir))
-        check_format(data_dir)
+        data_dir = self._own_directory()
         store = metadata_store(settings.cluster.metadata, settings.etcd, data_dir, self._tls_of_etcd())
         bucket = _bucket(settings, data_dir)
         objects = open_store(bucket, create=True)
@@ -207,8 +212,7 @@ class Broker:
         await _try_bucket(objects)
         await store.open()
         parts.push_async_callback(store.close)
-        info = BrokerInfo(node_id, listeners.endpoints, settings.cluster.rack or None, version=version("tierlog"))
-        directory = await self._take_over(store, info, data_dir)
+        directory = await self._take_over(store, self._described(listeners), data_dir)
         image = await open_image(parts, store)
         logs = await open_logs(parts, data_dir, settings.log, wall_ms)
         await settle_doubts(store, image, logs, None if self.membership is None else node_id)
@@ -249,6 +253,19 @@ class Broker:
         self.offloader.start()
         if self.membership is not None:
             await self._join(self.membership, store, image)
+
+    def _own_directory(self) -> str:
+        data_dir = os.path.abspath(self.settings.log.data_dir)
+        self._parts.enter_context(lock_directory(data_dir))
+        check_format(data_dir)
+        if self.settings.cluster.alone:
+            refuse_workers_home(data_dir)
+        return data_dir
+
+    def _described(self, listeners: Listeners) -> BrokerInfo:
+        cluster, number = self.settings.cluster, NodeId(self.settings.cluster.node_id)
+        rack, host = cluster.rack or None, cluster.host or None
+        return BrokerInfo(number, listeners.endpoints, rack, version=version("tierlog"), host_name=host)
 
     async def _listen(self, listeners: Listeners, queries: Queries) -> None:
         node, settings, parts = self.node, self.settings, self._parts

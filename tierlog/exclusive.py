@@ -68,11 +68,14 @@ def lock_directory(data_dir: str) -> IO[str]:
     return file
 
 
-def bind(host: str, port: int, where: str, flag: str) -> socket.socket:
+def bind(host: str, port: int, where: str, flag: str, *, shared: bool = False) -> socket.socket:
+    """`shared`: other processes of this user may bind and listen there too, and the kernel deals connections out."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
     except OSError as error:
         listener.close()

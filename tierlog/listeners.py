@@ -55,6 +55,14 @@ class Plan(NamedTuple):
     flag: str
 
 
+class WorkerPorts(NamedTuple):
+    """Where one of several brokers of a service listens (`tierlog.workers`), in place of the port in the settings."""
+
+    listens: tuple[int, ...]
+    """The first is its own."""
+    advertised: int
+
+
 class Listeners(NamedTuple):
     kafka: list[Listener]
     http: list[Listener]
@@ -64,7 +72,8 @@ class Listeners(NamedTuple):
     """For calls to other brokers."""
 
 
-def bind_listeners(settings: Settings, parts: AsyncExitStack) -> Listeners:
+def bind_listeners(settings: Settings, parts: AsyncExitStack, workers: Mapping[str, WorkerPorts]) -> Listeners:
+    """`workers` has the ports of every listener if this broker is one of several, else nothing."""
     tls = settings.tls
     names = NameRules(tls.principal_rules, "tls.principal_rules")
     identities = []
@@ -72,21 +81,26 @@ def bind_listeners(settings: Settings, parts: AsyncExitStack) -> Listeners:
     if tls.certificate:
         identities.append(own := Identity(tls.certificate, tls.key, tls.ca, "tls.certificate, tls.key, tls.ca"))
         calls = own.call()
-    bound = Listeners([], [], endpoints := {}, identities, calls)
+    endpoints: dict[str, Endpoint] = {}
+    bound = Listeners([], [], endpoints, identities, calls)
     for plan in plan_listeners(settings):
         context = None
         if plan.protocol in SECURE:
             identities.append(identity := _identity(plan, tls))
             context = identity.serve(plan.said.client_certificate)
-        opened = bind(plan.host, plan.port, plan.where, plan.flag)
-        parts.callback(opened.close)
-        port = plan.advertised_port or opened.getsockname()[1]
-        endpoints[plan.name] = Endpoint(plan.advertised_host, port, plan.protocol, plan.takes)
+        mine = workers.get(plan.name, WorkerPorts((plan.port,), plan.advertised_port))
         listeners = bound.kafka if plan.protocol in KAFKA_PROTOCOLS else bound.http
         asks = names if plan.said.client_certificate != "none" else None
         peers = frozenset(tls.peers)
         mechanisms = _mechanisms(plan, settings)
-        listeners.append(Listener(plan.name, opened, plan.takes, context, asks, peers, mechanisms))
+        for number in mine.listens:
+            opened = bind(plan.host, number, plan.where, plan.flag, shared=bool(workers))
+            parts.callback(opened.close)
+            endpoints.setdefault(
+                plan.name,
+                Endpoint(plan.advertised_host, mine.advertised or opened.getsockname()[1], plan.protocol, plan.takes),
+            )
+            listeners.append(Listener(plan.name, opened, plan.takes, context, asks, peers, mechanisms))
     return bound
 
 

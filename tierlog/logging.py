@@ -35,12 +35,15 @@ class _Steady:
             pass
 
 
-def configure_logging(level: str, form: Format = "auto") -> None:
-    """Libraries that use Python's logging are shown in the same form, but only their warnings and errors."""
+def configure_logging(level: str, form: Format = "auto", *, worker: int | None = None) -> None:
+    """Libraries that use Python's logging are shown in the same form, but only their warnings and errors. Each line
+    names the `worker`, if it is one of several that write to the same stream."""
     steady: Any = _Steady(sys.stderr)
     if form == "auto":
         form = "console" if sys.stderr.isatty() else "logfmt"
     shared: list[Any] = [structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
+    if worker is not None:
+        shared.append(lambda logger, name, event: {"worker": worker, **event})
     last: list[Any]
     if form == "console":
         last = [structlog.dev.ConsoleRenderer()]

@@ -33,6 +33,11 @@ def end_with_parent() -> None:
         _PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def print_ready(kafka: str, http: str) -> None:
+    """Tells whoever started this process that clients can come in."""
+    print(f"tierlog ready kafka={kafka} http={http}", flush=True)
+
+
 class ServeFailed(TierlogError):
     """The process ended or hung instead of getting ready or stopping. The text has the end of its output."""
 

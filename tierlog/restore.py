@@ -20,12 +20,14 @@ from hot_tier.ids import NodeId
 from hot_tier.log.manager import LogManager
 from offloader.restore import Restorer, restore_all
 from tierlog.settings import Settings
+from tierlog.workers.layout import refuse_workers_home
 
 
 async def restore_offline(
     settings: Settings, names: Sequence[str], config: Mapping[str, str]
 ) -> AsyncIterator[RestoredTopic]:
     data_dir = os.path.abspath(settings.log.data_dir)
+    refuse_workers_home(data_dir)
     async with AsyncExitStack() as parts:
         bucket = open_store(settings.store)
         parts.push_async_callback(bucket.close)

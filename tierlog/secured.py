@@ -156,11 +156,12 @@ def forget(servers: Iterable[str]) -> None:
 
 
 def close_alone(closed: Secured, given: Settings, load: Callable[..., Settings]) -> Settings:
-    """Returns the settings of a node that is its own cluster, with every door closed. `load` reads what the user gave,
+    """Returns the settings of a machine that is its own cluster, with every door closed. Workers have one certificate,
+    by which they know each other. `load` reads what the user gave,
     as it was read for `given`."""
-    if not given.cluster.alone:
+    if not given.cluster.embedded:
         raise SettingsError(
-            "--secure is for one node alone: brokers on several machines need certificates of one authority",
+            "--secure is for one machine alone: brokers on several machines need certificates of one authority",
             where="--secure, cluster.metadata",
             hint="docs/SECURING.md closes a cluster; `tierlog cluster up --secure` runs a closed one on this machine",
         )
@@ -173,7 +174,8 @@ def close_alone(closed: Secured, given: Settings, load: Callable[..., Settings])
                 hint=f"leave it out; or give all settings of docs/SECURING.md yourself, and delete {closed.folder}",
             )
     closed.prepare([Wanted("broker", _hosts(given))])
-    beneath = [Given(key, value, "--secure") for key, value in closed.settings("broker").items()]
+    peers = ["broker"] if given.cluster.workers else []
+    beneath = [Given(key, value, "--secure") for key, value in closed.settings("broker", peers).items()]
     settings = load(beneath=beneath)
     refuse_open(settings, closed.folder)
     return settings

@@ -36,7 +36,8 @@ that names the place, the value and what it may be.
 
 Short flags: `--data-dir` is `log.data_dir`, `--kafka HOST:PORT` is `kafka.host` and `kafka.port`, `--http HOST:PORT` is
 `http.host` and `http.port`, `--bucket` is `store.bucket`, `--s3-endpoint` is `store.s3_endpoint`, `--node-id` is
-`cluster.node_id`, `--rack` is `cluster.rack`, `--metadata` is `cluster.metadata`.
+`cluster.node_id`, `--workers` is `cluster.workers`, `--rack` is `cluster.rack`, `--host` is `cluster.host`,
+`--metadata` is `cluster.metadata`.
 """
 
 SECTIONS = {

@@ -216,7 +216,7 @@ def test_started_without_the_word_it_stays_closed(tmp_path: Path) -> None:
         ({"listener.more.protocol": "http", "listener.more.bind": "127.0.0.1:0"}, "'more' would let in anybody"),
         ({"tls.certificate": "a", "tls.key": "b"}, "has tls.certificate of its own"),
         ({"login.first_user": "u", "login.first_password": "env:HOME"}, "has login.first_user of its own"),
-        ({"cluster.metadata": "etcd://h:1"}, "one node alone"),
+        ({"cluster.metadata": "etcd://h:1"}, "one machine alone"),
     ],
 )
 def test_settings_that_would_open_it_are_refused(given: dict[str, str], said: str, tmp_path: Path) -> None:

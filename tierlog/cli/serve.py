@@ -17,6 +17,8 @@ from tierlog.cli.help import Command
 if TYPE_CHECKING:
     from tierlog.settings import Settings
 
+    Serve = Callable[[Settings, Callable[[str, str], None]], int | None]
+
 
 class ServeCommand(Command):
     """Shows every setting at the end of `--help`. They are loaded only then."""
@@ -43,7 +45,8 @@ def serve(
         str | None, typer.Option(envvar="TIERLOG_CONFIG", metavar="FILE", help="TOML file with settings.")
     ] = None,
     data_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where the logs are kept. [default: data]")
+        list[str] | None,
+        typer.Option(metavar="DIR", help="Where the logs are kept; with --workers also several. [default: data]"),
     ] = None,
     kafka: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Address for Kafka clients. [default: 127.0.0.1:9092]")
@@ -55,8 +58,16 @@ def serve(
         str | None, typer.Option(metavar="URL", help="file:///path or s3://bucket/prefix. [default: DIR/bucket]")
     ] = None,
     s3_endpoint: Annotated[str | None, typer.Option(metavar="URL", help="An S3-compatible store's address.")] = None,
-    node_id: Annotated[str | None, typer.Option(metavar="N", help="This broker's number. [default: 0]")] = None,
+    node_id: Annotated[
+        str | None, typer.Option(metavar="N", help="This broker's number, or the first worker's. [default: 0, or 1]")
+    ] = None,
+    workers: Annotated[
+        str | None, typer.Option(metavar="N|auto", help="Run a broker on each core, as one service. [default: one]")
+    ] = None,
     rack: Annotated[str | None, typer.Option(metavar="NAME", help="The rack or zone of this broker.")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The machine's name. [default: its own, with --workers]")
+    ] = None,
     metadata: Annotated[
         str | None, typer.Option(metavar="sqlite|etcd://…", help="Where cluster metadata is kept. [default: sqlite]")
     ] = None,
@@ -73,11 +84,13 @@ def serve(
         from tierlog.settings import Given, load_settings, split_address
 
         short = {
-            "--data-dir": ("log.data_dir", data_dir),
+            "--data-dir": ("log.data_dir", ",".join(data_dir) if data_dir else None),
             "--bucket": ("store.bucket", bucket),
             "--s3-endpoint": ("store.s3_endpoint", s3_endpoint),
             "--node-id": ("cluster.node_id", node_id),
+            "--workers": ("cluster.workers", workers),
             "--rack": ("cluster.rack", rack),
+            "--host": ("cluster.host", host),
             "--metadata": ("cluster.metadata", metadata),
         }
         flags = [Given(key, value, flag) for flag, (key, value) in short.items() if value is not None]
@@ -86,45 +99,64 @@ def serve(
                 flags += split_address(address, flag, section)
         flags += [Given(key, value, f"--{key}") for key, value in _long_flags(context.args)]
         flags += [Given(key, value, f"--set {key}") for key, value in map(_assignment, set_ or ())]
+        if data_dir and len(data_dir) > 1 and not workers:
+            raise SettingsError("one broker has one data directory", where="--data-dir", hint="give --workers too")
         run = _load(partial(load_settings, config=config, environment=os.environ, flags=flags), secure=secure)
-    run()
+    raise typer.Exit(run())
 
 
-def _load(load: "Callable[..., Settings]", *, secure: bool) -> Callable[[], None]:
-    """Loads the settings, then the broker. Returns what runs it."""
+def _load(load: "Callable[..., Settings]", *, secure: bool) -> Callable[[], int]:
+    """Loads the settings, then the broker or what starts its workers. Returns what runs it until its exit code."""
     from tierlog.exclusive import keep_files_private
-    from tierlog.kernel_cache import keep_kernels
     from tierlog.logging import configure_logging
+    from tierlog.process import print_ready
     from tierlog.secured import Secured, close_alone, forget, is_secured, on_this_machine
+    from tierlog.workers.plan import data_dirs_of
 
     keep_files_private()
     settings = load()
     configure_logging(settings.broker.log_level, settings.broker.log_format)
-    home = Path(settings.log.data_dir)
+    several = bool(settings.cluster.workers)
+    home = Path(data_dirs_of(settings)[0] if several else settings.log.data_dir)
     closed = Secured(home) if secure or is_secured(home) else None
     if closed is not None:
         settings = close_alone(closed, settings, load)
-    keep_kernels(settings.log.data_dir)
-    # This import loads the kernels, and compiles them if necessary.
-    from tierlog.broker import Broker, run
-
     noted: list[str] = []
 
-    def ready(broker: Broker) -> None:
-        noted.append(on_this_machine(broker.http_address))
+    def ready(kafka: str, http: str) -> None:
+        noted.append(on_this_machine(http))
         if closed is None:
             forget(noted)
         else:
-            for line in closed.announce(on_this_machine(broker.kafka_address), noted):
+            for line in closed.announce(on_this_machine(kafka), noted):
                 print(line)
+        print_ready(kafka, http)
 
-    def serve_until_told() -> None:
+    serve_all = _workers() if several else _one_broker(settings)
+
+    def serve_until_told() -> int:
         try:
-            run(settings, ready)
+            return serve_all(settings, ready) or 0
         finally:
             forget(noted)
 
     return serve_until_told
+
+
+def _one_broker(settings: "Settings") -> "Serve":
+    from tierlog.kernel_cache import keep_kernels
+
+    keep_kernels(settings.log.data_dir)
+    # This import loads the kernels, and compiles them if necessary.
+    from tierlog.broker import run
+
+    return run
+
+
+def _workers() -> "Serve":
+    from tierlog.workers.supervisor import run_workers
+
+    return run_workers
 
 
 def _long_flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from types import MappingProxyType
 from uuid import UUID
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,6 +125,16 @@ def test_other_bytes_are_refused(data: bytes) -> None:
 def test_fields_of_a_newer_broker_are_ignored() -> None:
     data = b'{"id":3,"host":"h","port":1,"rack":null,"http_host":"","http_port":0,"colour":"green"}'
     assert model.decode_broker("brokers/3", data, Revision(7)) == BrokerInfo(NodeId(3), simple_endpoints("h", 1))
+
+
+def test_the_name_of_a_host_is_not_its_address() -> None:
+    """Version 0.1 reads `host` and `port`; what it wrote names no host."""
+    named = BrokerInfo(NodeId(3), simple_endpoints("h", 1), host_name="north")
+    data = model.encode(named)
+    assert orjson.loads(data)["host"] == "h"
+    assert model.decode_broker("brokers/3", data, Revision(7)).host_name == "north"
+    old = b'{"id":3,"host":"h","port":1,"rack":null,"http_host":"","http_port":0}'
+    assert model.decode_broker("brokers/3", old, Revision(7)).host_name is None
 
 
 def test_topic_ids_suit_command_lines() -> None:

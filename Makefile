@@ -63,6 +63,7 @@ bench: $(INSTALLED) kafka-jars test-tools ## tierlog beside Apache Kafka on this
 	@$(BIN)/python -m benchmarks.tiers
 	@$(BIN)/python -m benchmarks.sql
 	@$(BIN)/python -m benchmarks.spark_scan
+	@$(BIN)/python -m benchmarks.workers
 
 lint: $(INSTALLED) ## ruff, mypy, import-linter
 	@$(SAY) 'ruff: lint and format'

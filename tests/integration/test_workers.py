@@ -159,6 +159,46 @@ def test_workers_end_with_a_killed_supervisor_and_all_is_found_again(service: Se
     all_there(service.kafka, "one", 4, acked["one"])
 
 
+def test_workers_are_spread_over_disks_and_may_become_more_and_fewer(tmp_path: Path) -> None:
+    home, other = tmp_path / "home", tmp_path / "other"
+
+    def several(count: int) -> ServeProcess:
+        return ServeProcess(home, (*QUICK, "--data-dir", str(other), "--workers", str(count)))
+
+    service = several(2)
+    try:
+        service.start()
+        wait_for_brokers(service.url, 2)
+        assert (home / "worker-1").is_dir() and (other / "worker-2").is_dir()
+        make_topic(service.url, "t", partitions=6)
+        with load(service.kafka, "t") as running:
+            running.more(500)
+            acked = running.stop()["t"]
+        service.stop()
+
+        service = several(3).start()
+        wait_for_brokers(service.url, 3)
+        operate(service, "rebalance")
+        until(lambda: {each["leader"] for each in partitions(service.url, "t")} == {1, 2, 3}, "it has its share")
+        until(lambda: all(len(each["replicas"]) == 1 for each in partitions(service.url, "t")), "nothing moves")
+        operate(service, "decommission", "3")
+        until(lambda: {each["leader"] for each in partitions(service.url, "t")} == {1, 2}, "it leads nothing")
+        service.stop()
+
+        with pytest.raises(ServeFailed, match="worker 3 has data here"):
+            several(2).start()
+        (home / "worker-3").rename(tmp_path / "away")
+        service = several(2).start()
+        all_there(service.kafka, "t", 6, acked)
+    finally:
+        service.kill()
+
+
+def operate(service: ServeProcess, *words: str) -> None:
+    command = [sys.executable, "-m", "tierlog", "cluster", *words, "--server", service.url]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
 def test_a_worker_that_cannot_start_stops_all(tmp_path: Path) -> None:
     (tmp_path / "data" / "worker-2").mkdir(parents=True)
     (tmp_path / "data" / "worker-2" / "format").write_text("99\n")

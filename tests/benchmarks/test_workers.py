@@ -49,3 +49,4 @@ def test_ratios_are_to_one_worker_by_medians() -> None:
         ("2", "190", "1.90", "2.20", "1.10"),
     ]
     assert {row[3] for row in table_rows({"rows": rows, "share": None})} == {"not measured"}
+    assert {row[3] for row in table_rows({"rows": rows, "share": 0.5})} == {"not measured"}, "others had the cores"

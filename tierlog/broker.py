@@ -83,7 +83,7 @@ from tierlog.assembly import open_image, open_logs, open_node, settle_doubts
 from tierlog.auditing import open_audit
 from tierlog.exclusive import address, lock_directory
 from tierlog.interpreter import collect_garbage, freeze, prepare
-from tierlog.listeners import Listeners, WorkerPorts, bind_listeners
+from tierlog.listeners import NOT_A_WORKER, Listeners, WorkerPorts, bind_listeners
 from tierlog.memory import keep_freed_memory
 from tierlog.process import print_ready
 from tierlog.settings import Settings
@@ -91,7 +91,6 @@ from tierlog.workers.layout import refuse_workers_home
 
 _log = structlog.get_logger()
 
-NOT_A_WORKER: Final[Mapping[str, WorkerPorts]] = {}
 BUCKET_FOLDER: Final = "bucket"
 CACHE_FOLDER: Final = "cold-cache"
 SCRATCH_FOLDER: Final = "scratch"
@@ -263,9 +262,9 @@ class Broker:
         return data_dir
 
     def _described(self, listeners: Listeners) -> BrokerInfo:
-        cluster, number = self.settings.cluster, NodeId(self.settings.cluster.node_id)
-        rack, host = cluster.rack or None, cluster.host or None
-        return BrokerInfo(number, listeners.endpoints, rack, version=version("tierlog"), host_name=host)
+        own = self.settings.cluster
+        info = BrokerInfo(NodeId(own.node_id), listeners.endpoints, own.rack or None, version=version("tierlog"))
+        return replace(info, host_name=own.host or None)
 
     async def _listen(self, listeners: Listeners, queries: Queries) -> None:
         node, settings, parts = self.node, self.settings, self._parts

@@ -63,6 +63,9 @@ class WorkerPorts(NamedTuple):
     advertised: int
 
 
+NOT_A_WORKER: Final[Mapping[str, WorkerPorts]] = {}
+
+
 class Listeners(NamedTuple):
     kafka: list[Listener]
     http: list[Listener]

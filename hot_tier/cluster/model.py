@@ -334,14 +334,11 @@ def encode(
                 "encrypted": value.encrypted,
             }
         )
-    fields = {name: _plain(getattr(value, name)) for name in value.__slots__ if name != _REVISION.get(type(value))}
+    values = {name: getattr(value, name) for name in value.__slots__ if name != _REVISION.get(type(value))}
+    fields = {name: dict(each) if isinstance(each, Mapping) else each for name, each in values.items()}
     if isinstance(value, BrokerInfo):
         fields |= endpoints_as_json(value.endpoints)
     return orjson.dumps(fields)
-
-
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else value
 
 
 def decode_map(key: str, data: bytes) -> dict[str, Any]:

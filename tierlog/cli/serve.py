@@ -4,7 +4,7 @@ The flags in the signature are those that people use by hand. Every other settin
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ from hot_tier.errors import SettingsError
 from tierlog.cli.help import Command
 
 if TYPE_CHECKING:
-    from tierlog.settings import Settings
+    from tierlog.settings import Given, Settings
 
     Serve = Callable[[Settings, Callable[[str, str], None]], int | None]
 
@@ -81,7 +81,7 @@ def serve(
     from tierlog.loading import quickly
 
     with quickly():
-        from tierlog.settings import Given, load_settings, split_address
+        from tierlog.settings import Given, load_settings
 
         short = {
             "--data-dir": ("log.data_dir", ",".join(data_dir) if data_dir else None),
@@ -93,10 +93,7 @@ def serve(
             "--host": ("cluster.host", host),
             "--metadata": ("cluster.metadata", metadata),
         }
-        flags = [Given(key, value, flag) for flag, (key, value) in short.items() if value is not None]
-        for flag, section, address in (("--kafka", "kafka", kafka), ("--http", "http", http)):
-            if address is not None:
-                flags += split_address(address, flag, section)
+        flags = _given(short, {"kafka": kafka, "http": http})
         flags += [Given(key, value, f"--{key}") for key, value in _long_flags(context.args)]
         flags += [Given(key, value, f"--set {key}") for key, value in map(_assignment, set_ or ())]
         if data_dir and len(data_dir) > 1 and not workers:
@@ -157,6 +154,17 @@ def _workers() -> "Serve":
     from tierlog.workers.supervisor import run_workers
 
     return run_workers
+
+
+def _given(short: Mapping[str, tuple[str, str | None]], addresses: Mapping[str, str | None]) -> list["Given"]:
+    """`short`: key and value of each short flag. `addresses`: by section."""
+    from tierlog.settings import Given, split_address
+
+    flags = [Given(key, value, flag) for flag, (key, value) in short.items() if value is not None]
+    for section, address in addresses.items():
+        if address is not None:
+            flags += split_address(address, f"--{section}", section)
+    return flags
 
 
 def _long_flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -93,8 +93,7 @@ def serve(
             "--host": ("cluster.host", host),
             "--metadata": ("cluster.metadata", metadata),
         }
-        flags = _given(short, {"kafka": kafka, "http": http})
-        flags += [Given(key, value, f"--{key}") for key, value in _long_flags(context.args)]
+        flags = [*_given(short, {"kafka": kafka, "http": http}), *_long_flags(context.args)]
         flags += [Given(key, value, f"--set {key}") for key, value in map(_assignment, set_ or ())]
         if data_dir and len(data_dir) > 1 and not workers:
             raise SettingsError("one broker has one data directory", where="--data-dir", hint="give --workers too")
@@ -167,8 +166,10 @@ def _given(short: Mapping[str, tuple[str, str | None]], addresses: Mapping[str, 
     return flags
 
 
-def _long_flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _long_flags(arguments: Sequence[str]) -> Iterator["Given"]:
     """Yields `--section.key VALUE` and `--section.key=VALUE`. Anything else is an error."""
+    from tierlog.settings import Given
+
     rest = iter(arguments)
     for argument in rest:
         name, equals, value = argument.removeprefix("--").partition("=")
@@ -181,7 +182,7 @@ def _long_flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             if following is None:
                 raise SettingsError(f"--{name} needs a value", where="tierlog serve")
             value = following
-        yield name, value
+        yield Given(name, value, f"--{name}")
 
 
 def _assignment(text: str) -> tuple[str, str]:

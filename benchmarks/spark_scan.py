@@ -14,9 +14,7 @@ segments is measured on manifests alone. Ends with 1 if a figure is below what d
 import argparse
 import asyncio
 import random
-import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.__main__ import DOCS
-from benchmarks.peer.jars import CACHE, FETCH_TIMEOUT_S, PeerUnavailable, jars_dir, java
+from benchmarks.peer.jars import CACHE, PeerUnavailable, fetch_connector, jars_dir, java
 from benchmarks.peer.kafka import KafkaServer
 from benchmarks.process import wait_for
 from benchmarks.report import replace_block
@@ -65,14 +63,6 @@ LEAST_COMPACTED = 100e6
 MOST_PLANNING_S = 2.0
 SEGMENTS = 100_000
 
-COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
-JARS = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-    # It is used only for delegation tokens, which are not used here; newer versions are not on Maven Central.
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
-    "org.apache.kafka:kafka-clients:3.9.2",
-    "org.apache.commons:commons-pool2:2.12.1",
-)
 FIGURES = "<!-- figures: written by python -m benchmarks.spark_scan --write-docs -->"
 
 Question = Callable[[DataFrame], object]
@@ -107,7 +97,7 @@ def main() -> int:
     try:
         java()
         jars_dir()
-        jars = fetch_jars()
+        jars = fetch_connector()
     except PeerUnavailable as error:
         report.console.print(f"[bold red]Spark cannot be measured:[/] {error}")
         return 1
@@ -125,25 +115,6 @@ def main() -> int:
         replace_block(DOCS, FIGURES, "\n".join([facts, "", *report.lines]))
         report.console.print(f"figures in {DOCS}")
     return 1 if report.short else 0
-
-
-def fetch_jars() -> list[Path]:
-    folder = CACHE.parent / "spark-kafka"
-    folder.mkdir(parents=True, exist_ok=True)
-    maven = shutil.which("mvn")
-    found = []
-    for artifact in JARS:
-        _, name, version = artifact.split(":")
-        target = folder / f"{name}-{version}.jar"
-        if not target.exists():
-            if maven is None:
-                raise PeerUnavailable("no mvn on PATH: install Maven (Debian: maven)")
-            command = [maven, "-q", "-B", COPY, f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
-            copied = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
-            if copied.returncode != 0:
-                raise PeerUnavailable(f"Maven could not fetch {artifact}:\n{copied.stdout[-1000:]}")
-        found.append(target)
-    return found
 
 
 def measure_spark(directory: Path, count: int, jars: Sequence[Path], report: Report) -> None:

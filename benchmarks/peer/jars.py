@@ -1,4 +1,4 @@
-"""Finds and fetches Apache Kafka's jars: Maven copies what `pom.xml` and `programs.xml` list.
+"""Finds and fetches Apache Kafka's jars: Maven copies what `pom.xml`, `programs.xml` and `connector.xml` list.
 
 For each list, the jars of one version are complete or absent: Maven fills a scratch directory, which is then renamed.
 Nothing is installed here. If Java or Maven is missing, `PeerUnavailable` says so.
@@ -12,6 +12,7 @@ from pathlib import Path
 
 POM = Path(__file__).with_name("pom.xml")
 PROGRAMS = Path(__file__).with_name("programs.xml")
+CONNECTOR = Path(__file__).with_name("connector.xml")
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "kafka"
 MIN_JAVA = 17
 FETCH_TIMEOUT_S = 600
@@ -69,6 +70,11 @@ def fetch_programs() -> Path:
     return _copy(PROGRAMS, CACHE / f"{kafka_version()}-programs", "-DexcludeTransitive=true")
 
 
+def fetch_connector() -> list[Path]:
+    """Returns the jars of Spark's Kafka source, likewise."""
+    return sorted(_copy(CONNECTOR, CACHE / "spark-connector", "-DexcludeTransitive=true").glob("*.jar"))
+
+
 def _copy(pom: Path, directory: Path, *flags: str) -> Path:
     if directory.is_dir():
         return directory
@@ -85,6 +91,6 @@ def _copy(pom: Path, directory: Path, *flags: str) -> Path:
     result = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
     if result.returncode != 0 or not list(scratch.glob("*.jar")):
         tail = "\n".join((result.stdout + result.stderr).splitlines()[-15:])
-        raise PeerUnavailable(f"Maven could not fetch Apache Kafka {kafka_version()}:\n{tail}")
+        raise PeerUnavailable(f"Maven could not fetch what {pom.name} lists:\n{tail}")
     scratch.rename(directory)
     return directory

@@ -3,18 +3,14 @@
 import json
 import sys
 
-import pyspark
-
 from spark.session import session
-
-CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 
 def main() -> None:
     asked = json.load(sys.stdin)
     config = {
         "spark.master": "local[1]",
-        "spark.jars.packages": CONNECTOR,
+        "spark.jars": ",".join(asked["jars"]),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "512m",

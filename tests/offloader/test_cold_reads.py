@@ -284,7 +284,8 @@ async def test_reading_ahead_stops_with_the_reader_and_is_bounded_over_all(tmp_p
         while offset < end:
             offset = end_of((await reader.read(manifest, offset, 1 << 20)).data)
             await until(lambda: not reader._fills and not reader._ahead)
-        assert reader.misses - misses < 12, "what others left unread does not end reading ahead for good"
+        # 0 to 14, as turns happen to be taken; 29 if nothing were fetched ahead any more.
+        assert reader.misses - misses < 20, "what others left unread does not end reading ahead for good"
 
 
 async def test_damage_on_the_way_is_an_error_once_and_then_forgotten(tmp_path: Path) -> None:

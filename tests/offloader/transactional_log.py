@@ -3,6 +3,7 @@
 The model keeps its own books: which records are committed, which batches are not rows. It does not ask the service.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -186,6 +187,8 @@ class Bucketed:
             for at, header in iter_headers(read.data):
                 found.append(read.data[at : at + header.size])
             offset = read.end_offset
+        # The disk cache is written when the reader has its data already; closing would end that.
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
         await reader.close()
         return found
 

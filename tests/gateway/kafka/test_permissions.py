@@ -73,6 +73,7 @@ def test_every_api_declares_what_it_needs():
         "api_versions",
         "config_resources",
         "config_view",
+        "fetch_answers",
         "kept_settings",
         "leadership",
         "produced_transactions",

@@ -29,7 +29,7 @@ def costs(page: str) -> Measured:
     alone = cpu(one_node, "produce: 1000 B, none, acks=all, 64 KB batches")[0]
     each_copy = (replicated - alone) / 2
     consume = cpu(one_node, "consume: 1000 B, none")
-    speed, share = figure(page, r"(\d+) MB/s of log archived per core"), figure(page, r"bytes (\d+) % of lz4 batches")
+    speed, share = figure(page, r"log bytes per core \| (\d+) MB/s"), figure(page, r"/ lz4 batches \| ([\d.]+)%")
     lz4 = compressed_share()
     batch, fetch = (cpu(page, f"{group}: {small.JOB}", "µs") for group in (small.PRODUCE, small.FETCH))
     per_gb = per_byte(one_node, "produce, synced", 0), per_byte(one_node, "produce", 1)

@@ -29,11 +29,11 @@ BESIDE_RATE = 500
 @dataclass(frozen=True, slots=True)
 class BarePlan:
     connections: int
-    """Of the job with one record in each request."""
+    """For the job with one record in each request."""
     readers: int
     fan_out_records: int
     disk_records: int
-    """Of the topic that one reader reads, from memory and from the disk."""
+    """For the topic that one reader reads, from memory and from the disk."""
     rate_shares: tuple[float, ...]
     flushes: tuple[Flush, ...]
     """The latency is measured with each."""

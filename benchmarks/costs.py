@@ -1,8 +1,8 @@
 """`python -m benchmarks.costs`: computes what a GB and a batch cost, for `tierlog plan`, from docs/PERFORMANCE.md.
 
-The benchmarks write those figures; this program only reads them. CPU per GB at three sizes of batch gives a line, whose
-begin is the cost of a byte. What a batch and a fetch cost whatever their size is measured with small ones
-(`benchmarks.small`): there each is a request of its own, as those of thousands of clients are.
+The benchmarks write those figures; this program only reads them. CPU per GB at three sizes of batch gives a line, which
+begins at the cost of a byte. The fixed cost of a batch and of a fetch is measured with small ones (`benchmarks.small`):
+there each is a request of its own, like those of thousands of clients.
 """
 
 import json
@@ -60,7 +60,7 @@ def cpu(page: str, job: str, unit: str = "s/GB") -> tuple[float, float]:
 
 
 def commit(page: str) -> str:
-    """Returns that of the first figures in it."""
+    """Returns the commit of the first figures in the page."""
     return re.findall(r"tierlog [0-9a-f]{7}", page)[0]
 
 

@@ -111,7 +111,7 @@ def main() -> int:
 
 
 def measure(cluster: Cluster, network: Namespaces, samples: int, console: Console) -> dict[str, list[float]]:
-    """Returns seconds."""
+    """Returns the seconds without records, by kind of cut."""
     found: dict[str, list[float]] = {}
     try:
         cluster.start()

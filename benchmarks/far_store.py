@@ -1,5 +1,5 @@
-"""A proxy that puts a store on this machine as far away as a bucket is: what a client sends arrives `LATENCY_S` later,
-and each connection carries at most `BYTES_PER_S` each way.
+"""A proxy that makes a store on this machine as slow as a bucket that is far away: what a client sends arrives
+`LATENCY_S` later, and each connection carries at most `BYTES_PER_S` each way.
 
 It passes bytes on as they are, so requests keep the Host header that SigV4 signs.
 """
@@ -15,7 +15,7 @@ LATENCY_S = 0.02
 BYTES_PER_S = 100_000_000
 _PART = 256 << 10
 _MOST_PARTS = 64
-"""On their way at one time, of one connection."""
+"""How many parts of one connection may be under way."""
 
 
 @contextmanager
@@ -60,7 +60,7 @@ async def _connected(
 
 
 async def _carry(source: asyncio.StreamReader, target: asyncio.StreamWriter, latency_s: float) -> None:
-    """Each part leaves when it is due and the parts before it have left at their rate."""
+    """Passes on each part when it is due, and no faster than the rate allows."""
     on_the_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MOST_PARTS)
 
     async def deliver() -> None:

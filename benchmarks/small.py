@@ -106,7 +106,7 @@ def _made(directory: Path) -> Path:
 
 
 def costs(target: Target, seconds: float) -> dict[str, float]:
-    """CPU seconds of a batch, and of a fetch that brings it: batches alone are measured before and after."""
+    """Returns CPU seconds of a batch, and of a fetch that brings it. Batches alone are measured before and after."""
     topic = target.make_topic("default")
     loads = [Load(target.broker, topic) for _ in range(3)]
     both = loads[1]
@@ -127,7 +127,7 @@ class Load:
         self.batches = self.fetches = 0
 
     async def run(self, seconds: float, *, consumers: int) -> float:
-        """CPU seconds of the broker, from when all are connected."""
+        """Returns CPU seconds of the broker, from the time when all are connected."""
         self._end = asyncio.Event()
         ready = asyncio.Barrier(PRODUCERS + consumers + 1)
         async with asyncio.TaskGroup() as group:
@@ -176,7 +176,7 @@ class Load:
                 offset = reached
 
     async def _fetched_until(self, wire: Wire, partition: int, offset: int) -> int:
-        """The offset after what is there: an answer holds all of it."""
+        """Returns the offset after the last record. One answer holds all that is there."""
         asked = FetchTopic(
             topic=self._topic, partitions=[FetchPartition(partition, fetch_offset=offset, partition_max_bytes=64 << 20)]
         )

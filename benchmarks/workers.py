@@ -44,7 +44,7 @@ BATCH_BYTES: Final = 64 << 10
 IN_FLIGHT: Final = 4
 WARM_UP_S: Final = 3.0
 REACHED: Final = 0.85
-"""Of their shares. With less, other work on the machine was the limit, and throughputs say nothing of the workers."""
+"""The share of their CPU that workers must reach. With less, other work was the limit, and throughputs say nothing."""
 V1, V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 PERIOD_US: Final = 20_000
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 MOST_REMEMBERED: Final = 20_000
 LONGEST_NAME: Final = 255
-"""Of a resource whose decision is remembered. Clients may ask about names of any length."""
+"""Decisions about longer names are not remembered. Clients may ask about names of any length."""
 SOMEWHERE: Final = None
-"""In place of a name: whether there is any name for which it is allowed."""
+"""Stands in the place of a name, for the question whether it is allowed for any name."""
 
 _SCOPES: "Final[Mapping[Operation, frozenset[str]]]" = {
     operation: frozenset(each.name.lower() for each in implied) for operation, implied in IMPLIED_BY.items()

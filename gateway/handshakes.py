@@ -4,7 +4,7 @@ The loop's own server shows a connection to its protocol when the handshake is d
 counts it, and whoever opens connections and says nothing would take all the files that this process may open.
 
 - At most `MOST` handshakes are under way at a listener, and `MOST_OF_ADDRESS` of one address: one more ends the oldest
-  of them, which had the most time. So whoever says nothing keeps nobody out who goes on.
+  of them, which had the most time. So clients that say nothing cannot keep out a client that goes on.
 - A handshake that takes more than `HANDSHAKE_S` is ended.
 """
 

@@ -1,5 +1,5 @@
-"""Checks of passwords, a few at a time, and logins that failed, by address: counted, and answered later the more
-there are.
+"""Checks passwords, a few at a time, and counts failed logins by address: the more there are, the later they are
+answered.
 
 - A failure is answered after a tenth of a second, each further one from the same address after twice as long, up to
   five seconds. An address that has not failed for a minute begins anew.

@@ -1,5 +1,4 @@
-"""The sender of a request, as its connection knows it: by a certificate, by a password, by a token, by an API key, or
-not at all."""
+"""The sender of a request, as it is known: by a certificate, a password, a token, an API key, or not at all."""
 
 from dataclasses import dataclass
 from typing import Final, Literal

@@ -9,7 +9,7 @@ Event = TypeVar("Event", bound=Enum)
 
 
 def after(moves: Mapping[State, Mapping[Event, State]], state: State, event: Event) -> State:
-    """Returns the state that `event` leads to. AssertionError where the table has no such move."""
+    """Returns the state that `event` leads to. Raises AssertionError if the table has no such move."""
     following = moves[state].get(event)
     if following is None:
         leads_to = sorted({to.name for each in moves.values() for by, to in each.items() if by is event})

@@ -41,7 +41,7 @@ class GatewayUnavailable(TierlogError):
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A service that has the hot tail, and as whom it is asked. It goes along with tasks to executors."""
+    """A service that has the hot tail, and the login for it. Tasks carry it to executors."""
 
     url: str
     ca: str = ""

@@ -89,7 +89,7 @@ def choose_profile(name: str | None) -> None:
 
 
 def access_to(server: str = "", profile: str | None = None) -> Access:
-    """Returns how to reach `server`, or the node that the profile names. `profile`: None: the one of this run."""
+    """Returns how to reach `server`, or the node that the profile names. None means the profile of this run."""
     name = "".join(_chosen) if profile is None else profile
     found = None
     if name:
@@ -99,7 +99,7 @@ def access_to(server: str = "", profile: str | None = None) -> Access:
     if found is None:
         found = _note(server or USUAL_SERVER) or Access(USUAL_SERVER)
         if server.startswith("http://"):
-            found = Access()  # Whoever asks for no TLS gets none, and no password goes that way.
+            found = Access()  # The user asked for no TLS, so no password is sent.
         elif server and "://" not in server and found.ca:
             server = ",".join(f"https://{each.strip()}" for each in server.split(","))
     return _with_variables(replace(found, server=server or found.server or USUAL_SERVER))
@@ -108,7 +108,7 @@ def access_to(server: str = "", profile: str | None = None) -> Access:
 def _with_variables(found: Access) -> Access:
     given = {name: os.environ.get(f"TIERLOG_{name.upper()}", "") for name in FIELDS if name != "server"}
     for pair in (("user", "password"), ("certificate", "key")):
-        if given[pair[0]]:  # One half of a file with one half of the environment is nobody.
+        if given[pair[0]]:  # A user and a password come from the same place.
             found = replace(found, **{name: given[name] for name in pair}, where="")
             found = replace(found, api_key="") if pair[0] == "user" else found
     if given["api_key"]:

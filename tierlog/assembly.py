@@ -1,7 +1,7 @@
-"""The parts of a broker between its metadata store and its listeners, each opened once those below it are.
+"""The parts of a broker between its metadata store and its listeners. Each is opened after those below it.
 
-`tierlog.broker` and the tests that run a broker inside their own process put them together by the same functions. What
-was opened is closed by the stack of the caller, the other way round.
+`tierlog.broker` and the tests that run a broker inside their own process put them together by the same functions. The
+caller's stack closes them in the opposite order.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ async def open_logs(
 
 
 async def settle_doubts(store: MetadataStore, image: ClusterImage, logs: LogManager, member: NodeId | None) -> None:
-    """What is damaged here and nobody counts on stays in doubt: it is copied anew once its leader answers. `member`:
+    """Keeps in doubt the damaged logs that nobody counts on: each is copied anew once its leader answers. `member` is
     None on a node that is its own cluster."""
     doubts = logs.disk.doubts
     known = doubts.cut | doubts.damaged

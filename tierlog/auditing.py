@@ -13,7 +13,7 @@ from hot_tier.ids import TopicId
 
 
 def open_audit(parts: AsyncExitStack, node: Node, settings: AuditSettings) -> None:
-    """Called before the servers start: what `parts` stops after them is still noted."""
+    """Call it before the servers start: `parts` then stops the audit after them, so their last events are noted."""
     if not settings.enabled:
         return
 

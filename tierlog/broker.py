@@ -5,7 +5,7 @@
     bucket       tried: one that refuses this broker ends the start, one that is away does not
     store        cluster metadata: SQLite on one node, etcd in a cluster
     take over    one node registers itself and takes every partition in a new leader epoch;
-                 a member of a cluster ends what its last process was known by, and is not counted yet
+                 a member of a cluster ends the registration of its last process, and is not counted yet
     image        that metadata in memory
     logs         the data directory, recovered if the last stop was unclean
     partitions   what this node leads or follows, as the image says; it fetches from leaders once it is registered
@@ -303,12 +303,12 @@ class Broker:
             _log.warning("the first user is not made: there are other users, who can make it", user=asked.first_user)
 
     async def _take_over(self, store: MetadataStore, info: BrokerInfo, data_dir: str) -> str:
-        """Ends what the last process was known by. Returns which directory the metadata is part of."""
+        """Ends the registration of the last process. Returns the id of the directory that holds the metadata."""
         if not self.settings.cluster.alone:
             self.membership = self._membership(store, info, data_dir)
             await self.membership.prepare(stopped_cleanly=stopped_cleanly(data_dir))
             begin_run(data_dir, self.membership.identity)
-            return ""  # Metadata is no part of it, and knows who leads.
+            return ""  # It is in no data directory.
         on_disk = topics_on_disk(data_dir)
         if on_disk is not None:
             await check_knows(store, data_dir, on_disk)

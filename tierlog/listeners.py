@@ -262,7 +262,7 @@ def _check_peers(plans: Iterable[Plan], settings: Settings) -> None:
         return
     if settings.authorization.enabled and not settings.tls.peers:
         raise SettingsError(
-            "authorization.enabled is set, and nothing tells the other brokers from clients",
+            "authorization.enabled is set, and nothing shows which senders are the other brokers",
             where="tls.peers",
             hint="give the brokers certificates, and name them in tls.peers",
         )

@@ -1,13 +1,13 @@
-"""Cluster metadata made anew from what the brokers still hold, where etcd and its backups are lost.
+"""Makes cluster metadata anew from what the brokers still hold, where etcd and its backups are lost.
 
-For each partition the broker with the best log is to lead: the last leader epoch, then the end offset, decides. That
-log has every committed record, if every broker that was in sync was surveyed. For a record is committed once all in
-sync have it; the leader of a later epoch was one of them; and a replica that has a batch of an epoch has everything
-that its leader had before it. All others follow from there, and cut what differs by leader epoch. A log that lost all
-its records, and knows only where they ended, comes after all others.
+For each partition the broker with the best log will lead: the log with the latest leader epoch, then the highest end
+offset. That log has every committed record, if every broker that was in sync was surveyed. This is why: a record is
+committed once all in-sync replicas have it; the leader of a later epoch was one of them; and a replica that has a batch
+of an epoch has everything that its leader had before it. All other replicas follow from there, and cut what differs by
+leader epoch. A log that lost all its records, and knows only where they ended, comes after all others.
 
-What nobody wrote down is chosen so that nothing is lost: a topic whose settings are not in the bucket has no retention,
-until somebody gives it its settings again. A topic whose offsets do not fit the bucket is left out, and named.
+Where nothing is known, the choice is the one that loses nothing: a topic whose settings are not in the bucket has no
+retention until somebody sets it again. A topic whose offsets do not fit the bucket is left out, and named.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ from tierlog.survey import FoundLog, Survey
 
 KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 UNSEEN_PRODUCERS: Final = 1_000_000
-"""Ids that were handed out and have not written yet."""
+"""How many ids may have been handed out to producers that have not written yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,8 @@ def _topic(
 
 
 def _state(holders: list[tuple[NodeId, FoundLog]], archived: Snapshot | None, empty: list[NodeId]) -> PartitionState:
-    """Led by nobody until the broker with the best log is there; `empty` has the partition where nobody wrote to it."""
+    """Returns a state without a leader: the broker with the best log leads once it is there. A partition without a log
+    gets `empty` as its replicas."""
     if not holders:
         return model.initial_state(empty)
     best = max(holders, key=lambda each: (not each[1].emptied, each[1].leader_epoch, each[1].end_offset))[0]

@@ -1,4 +1,4 @@
-"""What `tierlog serve --secure` and `tierlog cluster up --secure` make, and the settings that close every door with it.
+"""What `tierlog serve --secure` and `tierlog cluster up --secure` make, and the settings that then keep strangers out.
 
     DIR/secure/                  while it is there, the directory is served closed, also by a start without --secure
         ca.pem, ca.key           a development authority (`tierlog.certificates`)
@@ -8,8 +8,8 @@
     DIR/librdkafka.properties    for librdkafka, which refuses Java's names of login and authority
 
 - All of it is for its owner alone. Files of clients are written at each start, for the address of that start.
-- The settings take the place of defaults. Whoever sets one of them otherwise is refused if a listener that takes
-  clients would then let in somebody who is not known.
+- The settings take the place of defaults. If the user sets one of them otherwise, and a listener for clients would then
+  let in somebody unknown, the broker does not start.
 """
 
 import json

@@ -307,7 +307,7 @@ def _convert(setting: Setting, given: Given) -> Any:
 
 
 def _secret(setting: Setting, given: Given) -> str:
-    """Returns the secret itself. As a flag everybody on the machine sees it, and in a file whoever may read that."""
+    """Returns the secret. Refuses one in a flag, which others can see, or in a file that others can read."""
     value = given.value
     if not isinstance(value, str):
         raise SettingsError(f"{setting.key} is no text", where=given.source, hint=f"it is {setting.allowed}")

@@ -27,16 +27,16 @@ LEFT_AS_IT_IS: Final = TopicConfig(remote_storage_enable=True)
 @dataclass(frozen=True, slots=True)
 class FoundLog:
     topic: str
-    """Of a long name only the beginning."""
+    """The topic's name, or the beginning of a long one."""
     topic_id: TopicId
     partition: int
     leader_epoch: int
-    """Of its last batch."""
+    """The epoch of its last batch."""
     end_offset: int
     damaged: bool
     """It misses something that was synced."""
     emptied: bool
-    """It misses all of it: it ends where the lost records ended."""
+    """It misses all its records, and ends where they ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def _plain(value: Any) -> Any:
 
 
 async def survey(data_dir: str, node: NodeId) -> Survey:
-    """SettingsError where a broker runs on the directory."""
+    """Returns what the directory holds. Raises SettingsError if a broker runs on it."""
     check_format(data_dir)
     manager = LogManager(data_dir, LogSettings(), wall_ms)
     await manager.open(background=False)

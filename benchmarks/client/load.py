@@ -143,7 +143,7 @@ def transactions(
     seconds: float,
     settings: Mapping[str, str],
 ) -> tuple[Throughput, Latency]:
-    """One transaction after the other, each with so many records. The latency is that of the commits."""
+    """Runs one transaction after the other, each with so many records. The latency is that of the commits."""
     numbers = (str(partitions), str(record_bytes), str(per_transaction), str(seconds))
     answer = _run("transactions", bootstrap, topic, *numbers, settings=settings)
     return _throughput(answer), Latency(answer["p50_ms"], answer["p99_ms"], answer["p999_ms"], answer["max_ms"])

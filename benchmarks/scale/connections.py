@@ -77,7 +77,7 @@ async def _open_idle(broker: TierlogServer, count: int, open_ones: contextlib.As
 
 @contextlib.asynccontextmanager
 async def _groups(broker: TierlogServer, count: int) -> AsyncIterator[None]:
-    """Joined, and kept alive until the block ends; a heartbeat that is refused fails it."""
+    """Joins the groups and keeps them alive until the block ends. A refused heartbeat fails the benchmark."""
     members: list[asyncio.Task[None]] = []
     for begin in range(0, count, AT_ONCE):
         some = [Member(broker, f"group-{number}") for number in range(begin, min(begin + AT_ONCE, count))]
@@ -110,7 +110,7 @@ class Member:
         assert synced.error_code == 0, synced
 
     async def _answered(self, request: Any, version: int) -> Any:
-        """Without an error: the broker may be loading what it knows of the group."""
+        """Returns the first answer without an error. The broker may still be loading what it knows of the group."""
         while True:
             answer = await self._wire.ask(request, version)
             if answer.error_code == 0:

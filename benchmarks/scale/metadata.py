@@ -73,7 +73,7 @@ async def _in_wire(broker: TierlogServer, use: Any) -> Any:
 
 
 async def _create_load_topic(wire: Wire) -> None:
-    """By asking for it: it is made with the default of four partitions."""
+    """Asks for the topic, so that the broker makes it with the default of four partitions."""
     while True:
         answer = await wire.ask(MetadataRequest([MetadataRequestTopic(name=LOAD_TOPIC)]), METADATA_VERSION)
         if answer.topics[0].error_code == 0 and all(each.leader_id == 1 for each in answer.topics[0].partitions):
@@ -82,7 +82,7 @@ async def _create_load_topic(wire: Wire) -> None:
 
 
 async def _ask(broker: TierlogServer, topic: str | None) -> tuple[float, int]:
-    """Seconds and bytes of a Metadata answer."""
+    """Returns seconds and bytes of a Metadata answer."""
     names = None if topic is None else [MetadataRequestTopic(name=topic)]
     async with Wire(broker.host, broker.port) as wire:
         began = time.perf_counter()
@@ -105,7 +105,7 @@ async def _open(etcd: EtcdCluster) -> EtcdStore:
 
 
 async def _write_cluster(etcd: EtcdCluster, partitions: int) -> dict[NodeId, Any]:
-    """Brokers, and topics with three replicas each, as brokers write them; the leases by broker."""
+    """Writes brokers, and topics with three replicas each, as brokers do. Returns the leases by broker."""
     store = await _open(etcd)
     others = [NodeId(number) for number in range(2, BROKERS + 1)]
     leases = {}
@@ -132,7 +132,7 @@ def _placed(nodes: Sequence[NodeId], number: int) -> list[NodeId]:
 
 
 async def _lose_a_broker(etcd: EtcdCluster, leases: dict[NodeId, Any], broker: TierlogServer) -> dict[str, Any]:
-    """From the end of its lease until no partition in etcd counts on it."""
+    """Measures from the end of its lease until no partition in etcd counts on it."""
     store = await _open(etcd)
     lost = NodeId(2)
     began = time.perf_counter()

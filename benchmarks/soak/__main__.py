@@ -92,7 +92,7 @@ def all_cores_s() -> float:
 
 
 def tree_s(process: psutil.Process) -> float:
-    """CPU of a process and all that it started, also of what has ended."""
+    """Returns CPU seconds of a process and all that it started, also of children that have ended."""
     own = process.cpu_times()
     return own.user + own.system + own.children_user + own.children_system + sum(map(tree_s, process.children()))
 

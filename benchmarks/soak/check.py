@@ -12,7 +12,8 @@ READ_TIMEOUT_S = 300
 
 
 def stop_retention(bootstrap: str, pace: Pace) -> int:
-    """So that nothing goes while it is read; returns when, and waits until a round that has begun is over."""
+    """Stops retention, so that nothing is deleted during the check. Waits until a round that has begun is over. Returns
+    the time in milliseconds."""
     entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, ARCHIVED, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -23,7 +24,7 @@ def stop_retention(bootstrap: str, pace: Pace) -> int:
 
 
 def read_all(bootstrap: str, topic: str, partitions: int) -> dict[int, list[tuple[int, bytes | None, int]]]:
-    """Offset, key and number of every record of each partition, from its first to its last."""
+    """Returns offset, key and number of every record, by partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "check", "auto.offset.reset": "error"})
     found: dict[int, list[tuple[int, bytes | None, int]]] = {number: [] for number in range(partitions)}
     bounds = {number: consumer.get_watermark_offsets(TopicPartition(topic, number), 60) for number in found}
@@ -43,7 +44,7 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> dict[int, list[tupl
 
 
 def check(bootstrap: str, acked: Acked, pace: Pace) -> dict[str, int]:
-    """What is wrong, as sentences that an AssertionError carries; else how much was read."""
+    """Returns how much was read. Raises AssertionError that says what is wrong."""
     stopped_ms = stop_retention(bootstrap, pace)
     kept = removed = 0
     for partition, records in read_all(bootstrap, ARCHIVED, PARTITIONS).items():

@@ -24,7 +24,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Of one period, in milliseconds."""
+    """The latencies of one period, in milliseconds."""
 
     at_s: float
     count: int
@@ -72,7 +72,7 @@ class Series:
     consume: list[Latencies] = field(default_factory=list)
 
     def record(self, broker: psutil.Process, produce: Stopwatch, consume: Stopwatch, pace: Pace) -> None:
-        """Until the run is over."""
+        """Takes samples until the run is over."""
         began, periods = time.monotonic(), 0
         while (now_s := time.monotonic() - began) < pace.seconds:
             self.samples.append(take(now_s, broker))
@@ -83,18 +83,18 @@ class Series:
             time.sleep(pace.sample_s)
 
     def lowest(self, column: str, parts: int) -> list[float]:
-        """The least value in each of so many parts of the run: what is held at least, without what comes and goes."""
+        """Returns the least value in each of so many parts of the run: it leaves out memory that comes and goes."""
         rows = np.array_split([float(asdict(row)[column]) for row in self.samples], parts)
         return [float(part.min()) for part in rows if len(part)]
 
     def halves(self, column: str) -> list[tuple[list[float], list[float]]]:
-        """The two halves of what follows the warm-up: a leak grows in both, what fills up grows less in the second."""
+        """Returns the two halves of the time after the warm-up. A leak grows in both, a cache less in the second."""
         hours, values = self.after_warm_up(column)
         middle = len(hours) // 2
         return [(hours[:middle], values[:middle]), (hours[middle:], values[middle:])]
 
     def after_warm_up(self, name: str) -> tuple[list[float], list[float]]:
-        """Hours and values of a column such as `rss_mb` or `produce.p99`."""
+        """Returns hours and values of a column such as `rss_mb` or `produce.p99`."""
         kind, _, column = name.rpartition(".")
         rows: list[Sample] | list[Latencies] = getattr(self, kind or "samples")
         begin = rows[-1].at_s * WARM_UP_SHARE

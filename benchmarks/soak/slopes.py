@@ -11,7 +11,7 @@ import numpy as np
 
 Z_95 = 1.96
 FLAT_SHARE_PER_HOUR = 0.01
-"""Growth below this share of the median in an hour is none that matters."""
+"""Growth below this share of the median in an hour does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,13 @@ class Slope:
 
     @property
     def verdict(self) -> str:
-        """`grows` where it surely does, and by more than a little."""
+        """Returns `grows` if it surely grows, and by more than a little."""
         return "grows" if self.low > 0 and self.per_hour > FLAT_SHARE_PER_HOUR * self.median else "flat"
 
 
 def theil_sen(hours: Sequence[float], values: Sequence[float]) -> Slope:
-    """Sen's interval: the slopes of so many ranks around the middle as Kendall's statistic varies by."""
+    """Returns the slope with Sen's interval: its ranks around the median are taken from the spread of Kendall's
+    statistic."""
     assert len(hours) == len(values) >= 2, "a slope takes two samples"
     x, y = np.asarray(hours, float), np.asarray(values, float)
     first, second = np.triu_indices(len(x), 1)

@@ -101,7 +101,7 @@ def master_key(metadata: pq.FileMetaData) -> str:
 
 
 def with_keys(footer: Buffer, keys: MasterKeys, master: str, where: str) -> pq.FileMetaData:
-    """Returns the metadata with which the rows of a file can be decoded that `master` encrypts, from its proven footer.
+    """Returns the metadata that decodes the rows of a file whose data keys `master` wraps. Proves its footer first.
 
     Raises KeyMissing without the key, and CorruptObject if the footer is not what its writer signed.
     """

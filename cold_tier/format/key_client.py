@@ -12,7 +12,7 @@ from hot_tier.errors import TierlogError
 class KeyClient(pe.KmsClient):
     """Asks for each data key once: Arrow unwraps it for every column of every row group. Takes one master key alone.
 
-    A file can name others. Somebody's own key of AWS KMS, which he lets everybody use, would open what he made.
+    A file can name others. Otherwise an attacker could make a file with a key of AWS KMS that he lets everybody use.
     """
 
     def __init__(self, keys: MasterKeys, master: str) -> None:

@@ -54,7 +54,7 @@ class AwsKms:
         self._call(master, lambda client: client.schedule_key_deletion(KeyId=key_id, PendingWindowInDays=days))
 
     def _call(self, name: str, call: Callable[[Any], T], gone: frozenset[str] = _GONE) -> T:
-        # Only who uses AWS KMS waits for this import.
+        # Only users of AWS KMS wait for this import.
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:

@@ -63,10 +63,10 @@ class Audit:
         self._limit_bytes = settings.queue_bytes * (2 if self._refuses else 1)
         self._queue: deque[Event] = deque()
         self._counting: dict[Trail, None] = {}
-        """Those that count, the longest first."""
+        """The trails that count, in the order in which they began."""
         self._counts = 0
         self._shared: dict[Principal, Trail] = {}
-        """The one that was used last is the last."""
+        """Ordered by last use, least recent first."""
         self._told_ms = 0
         self.queued_bytes = 0
         self.refusing = False
@@ -98,7 +98,7 @@ class Audit:
         return resource is not None and resource.type == "topic" and resource.name in self._excluded_topics
 
     def admit(self, act: Act | None) -> None:
-        """Raises AuditFull for an act that is not done while it cannot be written."""
+        """Raises AuditFull for an act that must not be done now, because the audit cannot write it."""
         if self.refusing and act is not None and act.kind in self.kinds:
             self.refused += 1
             raise AuditFull
@@ -153,7 +153,7 @@ class Audit:
     # Counts
 
     def counting(self, trail: Trail) -> None:
-        """A trail has one count more."""
+        """Notes that a trail has one count more."""
         if trail not in self._counting:
             trail.since_ms = self.clock()
             self._counting[trail] = None
@@ -162,7 +162,7 @@ class Audit:
             next(iter(self._counting)).flush()
 
     def counted(self, trail: Trail, counts: int) -> None:
-        """A trail has told its counts."""
+        """Notes that a trail has turned its counts into events."""
         self._counting.pop(trail, None)
         self._counts -= counts
 

@@ -37,7 +37,7 @@ class Resource(NamedTuple):
     type: str
     name: str
     error: str = ""
-    """The error that this one got, where each has its own."""
+    """The error of this resource, if each resource has its own."""
 
 
 class Result(NamedTuple):
@@ -75,10 +75,10 @@ class Event:
     result: Result = SUCCESS
     resources: Sequence[Resource] = ()
     more: int = 0
-    """Resources that are left out."""
+    """The number of resources that are left out."""
     count: int = 1
     since_ms: int = 0
-    """When the first of `count` acts was."""
+    """The time of the first of `count` acts."""
     http: HttpExchange | None = None
 
     @property

@@ -1,7 +1,7 @@
 """The kind of each Kafka API and each HTTP operation, and whether it creates, reads, updates or deletes.
 
-`tests/gateway/audit/test_kinds.py` proves that none is without. `None` stands for what is not noted: it tells nothing
-of the cluster and anybody may ask it.
+`tests/gateway/audit/test_kinds.py` proves that each has an entry. `None` stands for what is not noted: it tells nothing
+of the cluster, and anybody may ask it.
 """
 
 from collections.abc import Mapping

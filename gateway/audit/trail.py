@@ -51,14 +51,14 @@ class Trail:
         self._login_ms: int | None = None
         self._counts: dict[Counted, list[int]] = {}
         self._again: dict[Hashable, list[int]] = {}
-        """The same counts, by what is quickly made from an answer."""
+        """The same counts, by a key that is quickly made from an answer."""
 
     @property
     def counts(self) -> int:
         return len(self._counts)
 
     def is_now(self, principal: Principal) -> None:
-        """What follows is done by this one."""
+        """Says who does what follows."""
         if principal != self.principal:
             self.flush()
             self.principal = principal
@@ -72,7 +72,7 @@ class Trail:
         return True
 
     def login(self, service: str, how: str, result: Result, claimed: str | None = None) -> None:
-        """Notes a login. `claimed` is the name that a client gave that did not show that it is this user.
+        """Notes a login. `claimed` is the name that a client gave if it did not prove to be that user.
 
         A name that no user has is not written: people type passwords where their name belongs.
         """

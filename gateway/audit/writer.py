@@ -29,7 +29,7 @@ from hot_tier.replication.table import PartitionTable
 WRITE_S: Final = 0.5
 """Events are written at least so often."""
 BATCH_BYTES: Final = 256 * 1024
-"""Written in a few milliseconds."""
+"""A batch of this size is written in a few milliseconds."""
 COMMIT_S: Final = 30.0
 LONGEST_PAUSE_S: Final = 5.0
 DRAIN_S: Final = 10.0

@@ -79,11 +79,11 @@ class Located:
     committed: bool
     """Whether the reader wants committed records alone. The archive gives it no aborted batches and no markers."""
     aborted: AbortedIndex | None = None
-    """For such a reader, if the local log has any: taken before the read, so that it speaks of all that is read."""
+    """Only for such a reader, if the local log has any. It is taken before the read, so it covers all that is read."""
 
     @property
     def available(self) -> int:
-        """How many of the requested bytes exist, whole batches or not. A reader waits for this number to grow."""
+        """Returns how many of the requested bytes exist, in whole batches or not. A reader waits until it grows."""
         return max(self.size, self.found.available) if isinstance(self.found, FileSlice) else self.size
 
     @property

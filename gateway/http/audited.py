@@ -84,7 +84,7 @@ def note_request(audit: Audit, request: web.Request, status: int, problem: Probl
     result = SUCCESS
     if status >= 400:
         code = str(status) if problem is None else problem.kind.name
-        # Writing has this one for topics of the service.
+        # A write to a topic of the service is refused with this code.
         refused = status in REFUSED or (call.act.kind == "produce" and code == OWN_TOPIC)
         result = Result("refused" if refused else "failed", code)
     if audit.wants(call.act.kind, principal.name, result):

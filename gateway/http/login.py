@@ -50,7 +50,7 @@ class _Right(NamedTuple):
     user: str
     kind: Literal["password", "token"]
     by: Any
-    """What it was checked against; another object once that has changed."""
+    """The object that it was checked against. When keys or passwords change, another object takes its place."""
     until_s: float
 
 

@@ -1,6 +1,6 @@
-"""What an operation needs of who sends it. Every operation says so: there is no default.
+"""What the sender of a request must be allowed to do. Every operation says it: there is no default.
 
-What the path and the headers name is checked before the body is read, what the body names after that. The answer is the
+Names in the path and the headers are checked before the body is read, names in the body after that. The answer is the
 same whether the thing exists or not. A broker that does what another has forwarded checks for the client, not for that
 broker (`gateway.http.peers.behalf`).
 """
@@ -42,7 +42,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The request names things in a language of its own, and the handler asks for each of them."""
+    """The request names things in a language of its own, such as SQL, and the handler checks each of them."""
 
     operation: Operation
     kind: ResourceType

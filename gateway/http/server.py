@@ -140,7 +140,7 @@ class Connection(web.RequestHandler):
 
 
 def _signed(response: web.Response) -> web.Response:
-    """Such an answer passes no handler, and would name the versions of Python and aiohttp."""
+    """Sets our headers. This answer passes no handler, and would otherwise name the versions of Python and aiohttp."""
     response.headers.update(SIGNED)
     return response
 

@@ -38,7 +38,7 @@ REFUSED: Final = frozenset(
         ErrorCode.POLICY_VIOLATION,
     }
 )
-"""Codes that say: you may not."""
+"""Codes that refuse what the sender may not do."""
 UNANSWERED: Final = Result(
     "failed", "UNANSWERED", "the client did not get an answer: it asked for none, or it was gone"
 )

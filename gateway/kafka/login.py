@@ -29,7 +29,7 @@ class _Step(NamedTuple):
     answer: bytes
     user: str | None = None
     lifetime_ms: int | None = None
-    """How long what the client has shown holds; None: without end."""
+    """How long the login holds; None: without end."""
 
 
 class Login:

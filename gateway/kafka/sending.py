@@ -1,9 +1,10 @@
 """How answers are handed to a connection's transport.
 
 Without TLS it takes them as they are. With TLS it encrypts what is written at once and whole, into memory that grows
-with it and is copied twice more. So an answer is cut into pieces, and one is written only while the last one left. What
-waits is not encrypted yet, and is counted, which the transport itself does not do. Pieces of 128 KiB, which fit into
-the CPU's cache, cost a fifth less than answers of 4 MB in one, and less than pieces of 32, 64 or 256 KiB.
+with it and is copied twice more. So an answer is cut into pieces, and each is written once the one before has left. The
+pieces that wait are not encrypted yet, and are counted here, because the transport does not count them. Pieces of
+128 KiB, which fit into the CPU's cache, cost a fifth less than answers of 4 MB in one, and less than pieces of 32, 64
+or 256 KiB.
 """
 
 from asyncio import Transport

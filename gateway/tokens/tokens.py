@@ -1,4 +1,4 @@
-"""The keys in use: read at the start, read again in time, and kept for a while when they cannot be.
+"""The keys in use: read at the start, read again in time, and kept for a while if that fails.
 
 - A file must be right at the start. An address may be away then: logins with tokens fail until it answers.
 - A token with an unknown key id makes the keys be read early, once for all who wait, and at most every `EARLY_S`.
@@ -21,7 +21,7 @@ from hot_tier.errors import SettingsError
 EARLY_S: Final = 30.0
 RETRY_S: Final = 15.0
 LOOK_S: Final = 5.0
-"""How often it is looked whether a file has changed."""
+"""How often files are checked for changes."""
 
 _log = structlog.get_logger()
 
@@ -64,7 +64,7 @@ class Tokens:
 
     @property
     def found(self) -> Found | None:
-        """The keys in use: another object once they have been read again."""
+        """Returns the keys in use. It is another object once they have been read again."""
         if self._source.is_file and not self._failure:
             return self._found  # A file that stays as it is needs no reading.
         return self._found if self._age_ms() < self.settings.refresh_ms + self.settings.grace_ms else None

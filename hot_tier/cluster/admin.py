@@ -188,7 +188,7 @@ class TopicAdmin:
         async def attempt() -> tuple[Topic, Revision | None]:
             topic = self._image.topic(name)
             if name == AUDIT_TOPIC and topic.internal and not by_service:
-                # Whoever may change any topic's settings could else delete what was written about it.
+                # Otherwise whoever may change a topic's settings could delete what the audit says about them.
                 raise PolicyViolation(
                     f"the settings of {name} cannot be changed",
                     where=name,

@@ -75,7 +75,7 @@ def _hash(secret: str) -> bytes:
 
 
 def of_user(user: str) -> str:
-    """Returns what the keys of all keys of a user begin with."""
+    """Returns the prefix under which the store has all API keys of a user."""
     return f"{PREFIX}{quote(user, safe='')}/"
 
 

@@ -32,7 +32,7 @@ _log = structlog.get_logger()
 
 
 def check_format(data_dir: str) -> None:
-    """UnknownFormat where a newer version has changed the directory."""
+    """Raises UnknownFormat if a newer version has changed the directory."""
     lines = _read(data_dir)
     if lines is not None and int(lines[0]) > FORMAT:
         raise UnknownFormat(
@@ -43,7 +43,7 @@ def check_format(data_dir: str) -> None:
 
 
 def begin_run(data_dir: str, identity: Identity) -> None:
-    """On disk before the cluster hears of it, and before the logs are opened."""
+    """Writes down that this version runs here: before the cluster hears of it, and before the logs are opened."""
     lines = _read(data_dir)
     if _content(os.path.join(data_dir, IDENTITY_FILE)) != (None if lines is None else f"{lines[1]}\n".encode()):
         _forget(data_dir)

@@ -47,8 +47,9 @@ class EtcdStore:
         self._prefix = prefix
         self._client = EtcdClient(endpoints, tls, user, password)
         self._renewals = EtcdClient(endpoints, tls, user, password)
-        """With a connection of their own, which a renewal without an answer ends. A broker that sends and hears nothing
-        would renew its lease once more on every connection there is, and be replaced so much later."""
+        """Renewals have a connection of their own, which is closed when a renewal gets no answer. With several
+        connections, a broker whose requests arrive and that gets no answers could renew its lease once on each of
+        them, and would be replaced so much later."""
         self._watches: set[EtcdWatch] = set()
 
     async def open(self) -> None:

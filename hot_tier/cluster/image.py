@@ -32,7 +32,7 @@ from hot_tier.ids import NodeId, PartitionId, TopicId, TopicPartition
 RETRY_S: Final = 0.2
 REMEMBER_GONE_S: Final = 3.0
 ELECTION_S: Final = 1.0
-"""After the loss of a broker; what has found no leader by then waits for a broker to come back."""
+"""How long elections take after the loss of a broker. A partition without a leader then waits for a broker."""
 
 _log = structlog.get_logger()
 

@@ -38,8 +38,8 @@ from hot_tier.ids import NodeId, PartitionId
 from hot_tier.log.config import TopicConfig
 
 RENEWALS: Final = 8
-"""In the time of a lease. A broker that sends and hears nothing renews once more, and is replaced a whole lease later:
-the sooner that renewal is sent, the sooner."""
+"""How many renewals are sent in the time of a lease. A broker whose requests arrive but that gets no answers renews
+its lease once more, and is replaced a whole lease later: the sooner it sends that renewal, the sooner."""
 RETRY_S: Final = 0.1
 REVOKE_TIMEOUT_S: Final = 1.0
 PROBE_AGAIN_S: Final = 0.03
@@ -64,20 +64,20 @@ class Membership:
     ) -> None:
         self.info = info
         self.identity = identity
-        """The data directory's; from `prepare` on what it is to be when this broker registers. Write it down first."""
+        """Of the data directory. `prepare` sets the one to register with; it must be on disk before that."""
         self.registration_epoch = ABSENT
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Fails when this broker may no longer be one: another one has its number."""
+        """Fails when this broker must stop, because another broker has its number."""
         self._store = store
         self._settings = settings
         self._boot_id = boot_id
         self._defaults = defaults
         self._clock = clock
         self._expected: Identity | None = None
-        """What the store must know this broker by: anything else says that another one has taken its number."""
+        """What the store must say of this broker. Anything else means that another broker has its number."""
         self._lease = NO_LEASE
         self._granted: set[LeaseId] = set()
-        """By which a registration is known to be this process's own, also one whose answer was lost."""
+        """The leases of this process. A registration with one of them is its own, even if the answer was lost."""
         self._renewed_ms = 0
         self._image: ClusterImage | None = None
         self._registration_gone = asyncio.Event()

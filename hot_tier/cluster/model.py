@@ -96,19 +96,19 @@ class BrokerInfo:
     """Where clients and other brokers reach it, by the names of its listeners."""
     rack: str | None = None
     lease: LeaseId = NO_LEASE
-    """What its registration hangs on, so that others can end it when its process is surely gone."""
+    """The lease of its registration. Others can end it when its process is surely gone."""
     data_id: str = ""
     """Which data directory it runs on."""
     draining: bool = False
     """It stops or is to be emptied: it gets no leadership and no new replicas."""
     version: str = OLDEST_VERSION
-    """Of its software, for people."""
+    """The version of its software, to be shown to people."""
     host_name: str | None = None  # of its machine, where several brokers may run
     epoch: Revision = field(default=ABSENT, compare=False)
     """The store's revision of this registration: one incarnation of the broker; never written itself."""
 
     def for_peers(self, protocols: Collection[str]) -> Endpoint:
-        """Returns where other brokers reach it. BrokerUnreachable if it has no listener for them in these protocols."""
+        """Returns where other brokers reach it. Raises BrokerUnreachable if it has no such listener for them."""
         found = first_for(self.endpoints, PEERS, protocols)
         if found is None:
             spoken = " or ".join(sorted(protocols))

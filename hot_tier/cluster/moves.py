@@ -30,9 +30,9 @@ from hot_tier.ids import NodeId, PartitionId, TopicPartition
 ATTEMPTS: Final = 10
 
 Outcome = dict[TopicPartition, TierlogError | None]
-"""None where it was done."""
+"""For each partition the error, or None if the change was made."""
 Decide = Callable[[TopicPartition, PartitionState], PartitionState | None]
-"""None where nothing is to be done; a TierlogError where it cannot be."""
+"""Returns the new state, or None if nothing is to be done. Raises a TierlogError if it cannot be done."""
 
 
 class PartitionMoves:

@@ -23,7 +23,7 @@ class PartitionWrite:
     topic_id: TopicId
     partition: PartitionId
     state: PartitionState
-    """As it shall be; its `version` is that of the state it takes the place of."""
+    """The new state. Its `version` is that of the state that it replaces."""
 
     @property
     def key(self) -> str:

@@ -17,14 +17,14 @@ from hot_tier.ids import NodeId
 
 
 class Place(NamedTuple):
-    """Where a broker stands. What it does not say, it shares with nobody."""
+    """Where a broker stands. A broker without a rack or host shares it with nobody."""
 
     rack: str | None = None
     host: str | None = None
 
 
 Places = Mapping[NodeId, Place]
-"""A broker that is not in it stands alone."""
+"""A broker that is not in this mapping stands alone."""
 
 _ANYWHERE = Place()
 

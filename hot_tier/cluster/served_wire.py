@@ -117,7 +117,7 @@ def events_from_json(value: Any) -> tuple[Event, ...]:
 
 
 def error_as_json(error: TierlogError, *, writing: bool) -> list[str]:
-    """A disk that failed says nothing sure of a write: it may be there after the next start."""
+    """Returns the error for the client. After a failure of the disk nobody knows whether a write is there."""
     kind: type[TierlogError] = type(error)
     if isinstance(error, StorageFailure):
         kind = MetadataAnswerLost if writing else MetadataUnavailable

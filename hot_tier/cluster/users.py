@@ -1,7 +1,7 @@
 """Users in cluster metadata, with their passwords and API keys: how they are made, changed and deleted.
 
 The keys of a user go with the user, in the same write: a user of the same name that is made later does not have them.
-To make a key writes the user's value again, so that it cannot slip past a deletion.
+A new key also writes the user's value again, so that it conflicts with a deletion of the user.
 """
 
 import asyncio

@@ -55,7 +55,7 @@ _LE32: Final = Struct("<I")
 _PART_BYTES: Final = 2048
 """Opening a gzip member, a zstd frame or a snappy block takes as long as decompressing so many bytes, or longer."""
 _ZSTD_BLOCKS_PER_PART: Final = 16
-"""Of a block inside a zstd frame only the header is looked at."""
+"""A block inside a zstd frame costs less than a part, because only its header is looked at."""
 
 
 class _Contexts(threading.local):

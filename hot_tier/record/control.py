@@ -22,7 +22,7 @@ _KEY: Final = Struct(">hh")
 _VALUE: Final = Struct(">hi")
 _VERSION: Final = 0
 _MOST_BYTES: Final = 4096
-"""Of the record, should somebody have compressed it."""
+"""The limit for the record, in case somebody compressed it."""
 
 
 class MarkerKind(IntEnum):

@@ -32,20 +32,21 @@ if TYPE_CHECKING:
 
 HOLD_S: Final = 0.005
 CUTTING_S: Final = 0.05
-"""In one step. A cut waits for the disk, some 30 ms where that is busy, and a lost leader leaves many logs to be cut:
-the rest ask again, so that this broker does other things in between, such as renewing its lease."""
+"""How long logs are cut in one step. A cut waits for the disk, some 30 ms if that is busy, and after the loss of a
+leader many logs are cut. The other logs ask again, so that this broker can do other things in between, such as renewing
+its lease."""
 AGAIN_S: Final = 0.02
 REFUSED_S: Final = 0.02
 CONNECT_TIMEOUT_S: Final = 3.0
 LOOK_S: Final = 0.2
 DOUBT_S: Final = 0.3
 SILENCE_S: Final = 5.0
-"""Beyond the time that a request may wait: then the broker is in doubt, or taken for gone."""
+"""In addition to the time that a request may wait: after `DOUBT_S` the leader is in doubt, after `SILENCE_S` gone."""
 BACKOFF_S: Final = (0.02, 1.0)
 UNDER_WAY: Final = 2
 USED_UP: Final = 2**62
-"""A request that is never answered: until it is named again, nothing more is taken for a partition. Records of another
-position than the log's end would leave a gap in it, and a gap looks like what compaction leaves."""
+"""Stands for a request that is never answered: until a partition is named again, it takes no more records. Records
+that do not begin at the log's end would leave a gap, and a gap looks like what compaction leaves."""
 
 _log = structlog.get_logger()
 
@@ -61,9 +62,9 @@ class Fetcher:
         self._loop = asyncio.get_running_loop()
         self._replicas: dict[PartitionKey, FollowedPartition] = {}
         self._due: dict[PartitionKey, FollowedPartition] = {}
-        """Have a position to tell."""
+        """Those with a position to tell."""
         self._settling: dict[PartitionKey, FollowedPartition] = {}
-        """Have a position that is not durable yet."""
+        """Those with a position that is not durable yet."""
         self._forgotten: set[PartitionKey] = set()
         self._named: dict[PartitionKey, int] = {}
         """The request that last named a partition; only its answers and later ones count."""

@@ -36,7 +36,7 @@ from hot_tier.replication.settings import ReplicationSettings
 CHECK_S: Final = 1.0
 LOOK_S: Final = 0.25
 SILENT_MS: Final = 1_000
-"""At least; it is three times as long as a follower's request may wait."""
+"""The least time after which a broker is silent. It is three times as long as a follower's request may wait."""
 AGAIN_S: Final = 0.05
 
 _log = structlog.get_logger()

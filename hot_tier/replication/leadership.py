@@ -34,7 +34,7 @@ from hot_tier.replication.watermark import high_watermark
 
 
 class Silence(NamedTuple):
-    """A broker that has been registered since then and asked for nothing: it hangs, or the network between us is
+    """The brokers that have been registered since then and asked for nothing: they hang, or the network to them is
     cut."""
 
     since_ms: int
@@ -43,7 +43,7 @@ class Silence(NamedTuple):
 
 NOBODY_IS_SILENT: Final = Silence(0, frozenset())
 NOT_ALONE: Final = 2
-"""A leader alone in sync holds the only copy that counts: silence, which may be over soon, is no reason for that."""
+"""A member leaves for its silence only if so many are left. With one, a single copy would count."""
 
 
 @dataclass(slots=True)

@@ -98,7 +98,7 @@ class Consumer:
         return count
 
     def emit(self, messages: list[Mapping[str, Any]], partition: int) -> int:
-        """Writes them, up to the limit; how many that was."""
+        """Writes messages, up to the limit. Returns how many."""
         with self.writing:
             if self.limit is not None:
                 messages = messages[: self.limit - self.written]

@@ -8,8 +8,8 @@ Resuming needs a state file (`--state`; with `--output` it is `FILE.state` by it
 that reached its destination. A page may have arrived without being noted: a file is cut back to the noted size, and a
 target topic is read behind the noted offset and what already lies there is not sent again.
 
-Records that the target topic would delete at once, because its retention.ms is shorter than they are old, are not sent:
-the replay ends with an error, before it begins where the first record of a partition tells.
+A record that is older than the retention.ms of the target topic is not sent, because the topic would delete it at once:
+the replay ends with an error. If the first record of a partition is too old, the replay does not begin.
 """
 
 import json as jsonlib
@@ -41,7 +41,7 @@ class StateMismatch(TierlogError):
 
 
 class NothingThere(TierlogError):
-    """A page without records that does not move on either."""
+    """A page has no records, and the offset to read next stays the same."""
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ def load_state(name: str, topic_id: str, target: str) -> State | None:
 
 class Target(Protocol):
     def resume(self, state: State) -> None:
-        """Before the first page of a run that goes on where another stopped."""
+        """Called before the first page of a run that continues an earlier one."""
         ...
 
     def write(self, messages: Sequence[Mapping[str, Any]], part: Part, state: State) -> None: ...
@@ -127,7 +127,7 @@ class IntoTopic:
     topic: str
     target: str
     retention_ms: int = -1
-    """Of the target, by the records' own times; below 0 they stay for ever."""
+    """How long the target keeps records, by their own times; below 0 it keeps them for ever."""
 
     def prepare(self, state: State, *, keep: bool, fresh: bool) -> None:
         """Checks that the target takes the replay, its first records too. `keep`: it keeps them from now on."""

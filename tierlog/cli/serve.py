@@ -102,7 +102,7 @@ def serve(
 
 
 def _load(load: "Callable[..., Settings]", *, secure: bool) -> Callable[[], int]:
-    """Loads the settings, then the broker or what starts its workers. Returns what runs it until its exit code."""
+    """Loads the settings, then the broker or what starts its workers. The result runs it, and returns its exit code."""
     from tierlog.exclusive import keep_files_private
     from tierlog.logging import configure_logging
     from tierlog.process import print_ready

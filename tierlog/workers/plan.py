@@ -1,9 +1,9 @@
 """Which workers there are, where each one listens, and its settings: decisions, from the settings of the service.
 
 Every worker listens at the address that the settings give, together with the others: the kernel deals connections out
-to them. It also listens at a port of its own, that many higher as its turn among the workers, and tells clients that
-one. So `--kafka HOST:9092` with two workers is 9092, 9093 and 9094. Listeners that take no clients have no address in
-common: brokers call each other where each is alone.
+to them. It also listens at a port of its own, which it tells clients: the first worker at the next port, the second at
+the one after that. So `--kafka HOST:9092` with two workers takes the ports 9092, 9093 and 9094. A listener that takes
+no clients has no common address: brokers call each worker at its own port.
 """
 
 import math

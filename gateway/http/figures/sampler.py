@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cold_tier.reports import ArchiveFigures, PartitionFigures
 
 REST: Final = 19
-"""Times as long as a sample took, before the next one at the earliest."""
+"""The pause before the next sample is at least so many times as long as the last sample took."""
 LEAST_S: Final = 1.0
 """Rates of a shorter interval would say little."""
 HOT: Final = 10
@@ -48,8 +48,8 @@ class _Round(NamedTuple):
 
 
 def wait_s(began_ms: int, took_s: float) -> float:
-    """Returns how long it is, after a sample, until the next step of the histories begins. Waits take longer than they
-    should, so with equal ones a step would be left out from time to time."""
+    """Returns how long to wait after a sample, until the next step of the histories begins. Each wait takes a little
+    longer than asked for, so with equal waits a step would be left out from time to time."""
     left_ms = FINE.step_ms - began_ms % FINE.step_ms
     return max(left_ms / 1000 - took_s, took_s * REST, LEAST_S)
 

@@ -63,7 +63,7 @@ def _transactional_id(text: str) -> str:
 
 
 def _token(text: str) -> Token:
-    """Returns the token. What cannot be one names no transaction, as one that is not known here."""
+    """Returns the token. A text that is not a token names no transaction, like a token that is not known here."""
     found = _TOKEN.fullmatch(text)
     return NO_TOKEN if found is None else Token(int(found[1]), int(found[2]))
 
@@ -318,7 +318,7 @@ OPERATIONS: Final = (
         needs=(_on_id(Permitted.WRITE),),
         place=_at_new_coordinator,
         parameters=(TRANSACTIONAL_ID, TRANSACTION),
-        answers={200: Answer("Committed. Asked again, it says so again.", {JSON: EndedTransaction})},
+        answers={200: Answer("Committed. The same request again gets the same answer.", {JSON: EndedTransaction})},
         problems=(409, 503),
     ),
     Operation(
@@ -331,7 +331,7 @@ OPERATIONS: Final = (
         needs=(_on_id(Permitted.WRITE),),
         place=_at_coordinator,
         parameters=(TRANSACTIONAL_ID, ANY_TRANSACTION),
-        answers={200: Answer("Aborted. Asked again, it says so again.", {JSON: EndedTransaction})},
+        answers={200: Answer("Aborted. The same request again gets the same answer.", {JSON: EndedTransaction})},
         problems=(404, 409, 503),
     ),
 )

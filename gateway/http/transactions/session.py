@@ -38,7 +38,7 @@ OVER: Final = Kind(409, "transaction-over", "The transaction is over", "Begin a 
 NOT_A_MEMBER: Final = Sender(member_id="http")
 """No member has this id, so a group that has members refuses it."""
 REFUSALS: Final = (BatchTooLarge, InvalidRecord, UnknownPartition, UnknownTopic)
-"""Of a whole batch, which is not stored then."""
+"""Refusals of a whole batch. Nothing of it is stored then."""
 
 
 class Token(NamedTuple):
@@ -53,7 +53,7 @@ class Token(NamedTuple):
 
 class Answered(NamedTuple):
     digest: bytes
-    """Of the request."""
+    """The digest of the request."""
     body: bytes
 
 
@@ -89,7 +89,7 @@ class Session:
         return asyncio.get_running_loop().time() > self._deadline_s
 
     async def once(self, key: str | None, digest: bytes, places: int, do: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Does a request, or returns the answer of the same one that was done before. It names so many places."""
+        """Does a request, or returns the answer if it was done before. The answer names so many `places`."""
         async with self._turn:
             self._check_open()
             if key is None:
@@ -157,7 +157,7 @@ class Session:
         raise failures[0]
 
     async def end(self, commit: bool, decide: Callable[[], Awaitable[object]]) -> None:
-        """Ends it as asked; once it has ended so, asking again changes nothing."""
+        """Commits or aborts it. The same call again changes nothing."""
         async with self._turn:
             if self._outcome is None:
                 if commit:

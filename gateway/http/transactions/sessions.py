@@ -83,8 +83,8 @@ class Sessions:
         await self._node.transactions.end(transactional_id, *token, commit=commit, tv2=True)
 
     def _was_ended(self, transactional_id: str, token: Token) -> bool:
-        """Returns whether the coordinator knows this transaction as the one that was decided last: then its producer
-        has the next epoch. How it ended the coordinator tells when it is asked to end it again."""
+        """Returns whether this is the last transaction that the coordinator has decided: then its producer has the next
+        epoch. When the coordinator is asked to end it again, it says how it ended."""
         try:
             known = self._node.transactions.describe(transactional_id)
         except TransactionalIdNotFound:

@@ -108,8 +108,8 @@ class Writes:
             raise error
 
     async def _until_done(self, attempt: Callable[[], Awaitable[T]], where: str) -> T:
-        """Tries again while there is hope that the same attempt succeeds, for as long as a produce may take. A refusal
-        is told as one only if no attempt before it may have been stored."""
+        """Repeats the attempt while it may still succeed, for as long as a produce may take. Raises a refusal as it is
+        only if no earlier attempt may have been stored."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + self._timeout_s
         wait_s = AGAIN_S

@@ -1,7 +1,7 @@
 """Features of the cluster, as `kafka-features` shows them, and UpdateFeatures.
 
-Level 0 of each feature is the protocol before the feature: classic groups, no share groups, no streams groups. Of these
-no higher level is served. `transaction.version` is at level 2 as soon as every broker can do transactions (KIP-890: an
+Level 0 of each feature is the protocol before the feature: classic groups, no share groups, no streams groups. These
+are served at level 0 only. `transaction.version` is at level 2 as soon as every broker can do transactions (KIP-890: an
 epoch for each transaction), and not before. No level can be chosen.
 """
 

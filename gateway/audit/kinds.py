@@ -106,6 +106,7 @@ HTTP: Final[Mapping[str, Act | None]] = {
     "changeTopic": _UPDATE,
     "deleteTopic": _DELETE,
     "listGroups": _DESCRIBE,
+    "listTopicGroups": _DESCRIBE,
     "describeGroup": _DESCRIBE,
     "deleteGroup": _DELETE,
     "commitOffset": _GROUP,

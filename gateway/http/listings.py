@@ -28,6 +28,18 @@ class GroupRow(GroupSummary):
     figures: GroupFigures | None = Field(default=None, description="Missing where they were not asked for or not told.")
 
 
+class TopicGroup(Reply):
+    group: str
+    state: str
+    members: int
+    lag: int | None = Field(description="In this topic; null while one partition's lag is unknown.")
+
+
+class TopicGroups(Reply):
+    groups: list[TopicGroup]
+    total: int = Field(description="How many there are, on all pages.")
+
+
 class Groups(Reply):
     groups: list[GroupRow]
     total: int = Field(description="How many there are, on all pages.")

@@ -9,6 +9,7 @@ PAGES = {
     "overview": ("/", "Everything is in order"),
     "topics": ("/topics", "orders"),
     "topic": ("/topics/orders", "Next offset"),
+    "topic-groups": ("/topics/orders/groups", "search-index"),
     "tier-map": ("/topics/orders/tiers?partition=1", "Archived segments of partition 1"),
     "tier-map-by-time": ("/topics/orders/tiers?by=time", "in the bucket"),
     "topic-settings": ("/topics/orders/settings", "local.retention.ms"),

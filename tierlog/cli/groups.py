@@ -21,11 +21,22 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="group")
 
 
-def list_(server: Server = DEFAULT_SERVER, json: Json = False) -> None:
+def list_(
+    topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Only groups that read this topic, with their lag in it.")
+    ] = None,
+    server: Server = DEFAULT_SERVER,
+    json: Json = False,
+) -> None:
     with Client(server) as client:
-        groups = client.get(path("consumer-groups"))["groups"]
+        where = path("consumer-groups") if topic is None else path("topics", topic, "groups")
+        groups = client.get(where)["groups"]
     if json:
         output.print_json(groups)
+        return
+    if topic is not None:
+        rows = [(each["group"], each["state"], each["members"], _known(each["lag"])) for each in groups]
+        output.print_table(("group", "state", "members>", "lag>"), rows)
         return
     output.print_table(
         ("group", "state", "type", "members>"),
@@ -45,10 +56,7 @@ def describe(group: GroupName, server: Server = DEFAULT_SERVER, json: Json = Fal
         print()
         output.print_table(
             ("topic", "partition>", "next to read>", "end>", "lag>"),
-            [
-                tuple("?" if each[name] is None else each[name] for name in _OFFSET_COLUMNS)
-                for each in offsets["offsets"]
-            ],
+            [tuple(_known(each[name]) for name in _OFFSET_COLUMNS) for each in offsets["offsets"]],
         )
     if found["members"]:
         print()
@@ -67,6 +75,10 @@ def _lag(offsets: dict[str, Any]) -> str:
         return "unknown: nothing is committed"
     known = sum(lag or 0 for lag in lags)
     return f"{known} or more: not known for {lags.count(None)} of {len(lags)} partitions"
+
+
+def _known(value: object) -> object:
+    return "?" if value is None else value
 
 
 _OFFSET_COLUMNS = ("topic", "partition", "offset", "high_watermark", "lag")

@@ -31,6 +31,8 @@ Positions = Mapping[TopicPartition, CommittedOffset | None]
 class Measured(NamedTuple):
     groups: dict[str, GroupFigures]
     reads: dict[str, ReadFigures]
+    readers: dict[str, dict[str, int | None]]
+    """By topic, the lag of each group that reads it; None where it is not known."""
     total: int | None
     """None while one group's lag is unknown."""
 
@@ -46,6 +48,7 @@ def measure(group: str, positions: Positions, ends: Ends, into: Measured) -> Non
     for topic, lag in by_topic.items():
         one = ReadFigures.model_construct(groups=1, lag=lag)
         into.reads[topic] = add_reads(into.reads[topic], one) if topic in into.reads else one
+        into.readers.setdefault(topic, {})[group] = lag
     lags = list(by_topic.values())
     whole = None if not lags or None in lags else sum(lag or 0 for lag in lags)
     into.groups[group] = GroupFigures.model_construct(topics=len(by_topic), lag=whole)
@@ -56,7 +59,7 @@ class Lag:
         self._node = node
         self._peers = peers
         self._histories: dict[str, History] = {}
-        self.measured = Measured({}, {}, None)
+        self.measured = Measured({}, {}, {}, None)
 
     def history(self, group: str) -> History | None:
         return self._histories.get(group)
@@ -72,7 +75,7 @@ class Lag:
             except TierlogError:
                 continue  # its coordinator has just changed
         ends = await self._ends({tp for positions in found.values() for tp in positions})
-        measured = Measured({}, {}, None)
+        measured = Measured({}, {}, {}, None)
         async for group, positions in self._node.lane.turn().through(found.items()):
             measure(group, positions, ends, measured)
         lags = [each.lag for each in measured.groups.values() if each.topics]

@@ -5,21 +5,23 @@ change its offsets: commits and resets over HTTP are refused.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeVar
 
 from aiohttp import web
 
+from gateway.coordinators.coordinator import GroupListing
 from gateway.coordinators.errors import CoordinatorLoading
 from gateway.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE, assigned_partitions
 from gateway.coordinators.offsets_topic.values import CommittedOffset, lag_of
 from gateway.http.figures.values import GroupFigures
-from gateway.http.listings import GroupRow, Groups
+from gateway.http.listings import GroupRow, Groups, TopicGroup, TopicGroups
 from gateway.http.operation import JSON, Answer, Call, Document, Operation, json_response
 from gateway.http.paging import DESCENDING, FIGURES, LIMIT, SEARCH, SKIP, page_of, sort_parameter
-from gateway.http.parameters import GROUP, TOPIC_NAME_SCHEMA, Parameter, topic_name
+from gateway.http.parameters import GROUP, TOPIC, TOPIC_NAME_SCHEMA, Parameter, topic_name
 from gateway.http.peers.cluster_view import Bounds, Refusal
 from gateway.http.peers.forwarding import at_coordinator, at_new_coordinator
-from gateway.http.permissions import SEEN_TOPICS, Shown, on_group, on_topic_in_body
+from gateway.http.permissions import SEEN_TOPICS, Shown, on_group, on_topic, on_topic_in_body
 from gateway.http.problems import MOVED_ON, Problem
 from gateway.http.routes.reading import out_of_range
 from gateway.http.schemas import (
@@ -42,31 +44,37 @@ OF_TOPIC: Final = Parameter("topic", "query", "Only offsets of this topic.", TOP
 
 
 BY_FIGURES: Final = ("lag", "topics")
+SORT_OF_TOPIC: Final = sort_parameter(("group", "state", "members", "lag"), "group")
 SORT: Final = sort_parameter(("group", "state", "members", *BY_FIGURES), "group")
 
 
 async def list_groups(call: Call) -> web.StreamResponse:
-    """Refuses if a broker does not tell its groups: a list without them would say that they are gone."""
     values = call.values
-    if call.api.node.groups.is_loading:
-        raise CoordinatorLoading("groups are being read back", hint="try again")
-    groups = [
+    own = [
         _Listed(each.group_id, each.state.value, each.protocol_type, each.members)
-        async for each in call.api.node.lane.turn().through(call.api.node.groups.list_groups())
+        async for each in call.api.node.lane.turn().through(_known(call))
     ]
-    if not call.alone:
-        for _, told in await call.api.view.everywhere("GET", "/api/v1/consumer-groups"):
-            if isinstance(told, Problem | TierlogError):
-                raise told
-            groups += [_Listed(*(each[name] for name in _Listed._fields)) for each in told["groups"]]
-    groups = [each for each in groups if values["search"] in each.group.lower()]
-    if not call.may(Permitted.DESCRIBE, ResourceType.CLUSTER):
-        groups = [each for each in groups if call.may(Permitted.DESCRIBE, ResourceType.GROUP, each.group)]
+    groups = await _of_all_brokers(call, own, _Listed)
     figures = (await call.api.totals.get()).groups if values["figures"] or values["sort"] in BY_FIGURES else {}
     page = await off_loop(len(groups), page_of, groups, values, _name, _order(values["sort"], figures))
     turn = call.api.node.lane.turn()
     rows = [GroupRow(**each._asdict(), figures=figures.get(each.group)) async for each in turn.through(page)]
     body = await off_loop(len(rows), Groups.model_dump_json, Groups(groups=rows, total=len(groups)), exclude_none=True)
+    return web.Response(body=body.encode(), content_type=JSON)
+
+
+async def list_topic_groups(call: Call) -> web.StreamResponse:
+    values, topic = call.values, call.api.node.image.topic(call.values["topic"])
+    lags = call.api.sampler.lag.measured.readers.get(topic.name, {})
+    own = [
+        _Reader(each.group_id, each.state.value, each.members, lags[each.group_id])
+        async for each in call.api.node.lane.turn().through(_known(call))
+        if each.group_id in lags
+    ]
+    groups = await _of_all_brokers(call, own, _Reader)
+    page = await off_loop(len(groups), page_of, groups, values, _name, attrgetter(values["sort"]))
+    rows = [TopicGroup(**each._asdict()) async for each in call.api.node.lane.turn().through(page)]
+    body = await off_loop(len(rows), TopicGroups.model_dump_json, TopicGroups(groups=rows, total=len(groups)))
     return web.Response(body=body.encode(), content_type=JSON)
 
 
@@ -79,7 +87,40 @@ class _Listed(NamedTuple):
     members: int
 
 
-def _name(row: _Listed) -> str:
+class _Reader(NamedTuple):
+    """Likewise, of those that read a topic."""
+
+    group: str
+    state: str
+    members: int
+    lag: int | None
+
+
+Row = TypeVar("Row", _Listed, _Reader)
+
+
+def _known(call: Call) -> list[GroupListing]:
+    if call.api.node.groups.is_loading:
+        raise CoordinatorLoading("groups are being read back", hint="try again")
+    return call.api.node.groups.list_groups()
+
+
+async def _of_all_brokers(call: Call, own: list[Row], kind: type[Row]) -> list[Row]:
+    """Returns the groups that are searched for and that the sender may see. Refuses if a broker does not tell its
+    groups: a list without them would say that they are gone."""
+    groups = own
+    if not call.alone:
+        for _, told in await call.api.view.everywhere("GET", call.request.path):
+            if isinstance(told, Problem | TierlogError):
+                raise told
+            groups += [kind(*(each[name] for name in kind._fields)) for each in told["groups"]]
+    groups = [each for each in groups if call.values["search"] in each.group.lower()]
+    if not call.may(Permitted.DESCRIBE, ResourceType.CLUSTER):
+        groups = [each for each in groups if call.may(Permitted.DESCRIBE, ResourceType.GROUP, each.group)]
+    return groups
+
+
+def _name(row: _Listed | _Reader) -> str:
     return row.group
 
 
@@ -231,6 +272,21 @@ OPERATIONS: Final = (
         needs=(Shown(Permitted.DESCRIBE, ResourceType.GROUP),),
         parameters=(SEARCH, SORT, DESCENDING, SKIP, LIMIT, FIGURES),
         answers={200: Answer("The groups of all brokers, and how many before the page was cut.", {JSON: Groups})},
+    ),
+    Operation(
+        name="listTopicGroups",
+        method="GET",
+        path="/api/v1/topics/{topic}/groups",
+        tag="groups",
+        summary="List the consumer groups that read a topic, with their lag in it",
+        description="A few seconds old: a group is shown once its lag was measured.",
+        handler=list_topic_groups,
+        needs=(on_topic(Permitted.DESCRIBE), Shown(Permitted.DESCRIBE, ResourceType.GROUP)),
+        parameters=(TOPIC, SEARCH, SORT_OF_TOPIC, DESCENDING, SKIP, LIMIT),
+        answers={
+            200: Answer("Groups that have committed an offset, or have a member that reads it.", {JSON: TopicGroups})
+        },
+        problems=(404, 503),
     ),
     Operation(
         name="describeGroup",

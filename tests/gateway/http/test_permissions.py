@@ -137,6 +137,7 @@ ROUTES = (
     Route("getOwnFigures", "/api/v1/cluster/figures/own", (allow(DESCRIBE, C),), 200),
     Route("listEnds", "/api/v1/cluster/ends", (allow(DESCRIBE, C),), 200, {"topics": ["{topic}"]}),
     Route("getLagHistory", f"{GROUP_PATH}/lag", (allow(DESCRIBE, G),), 200),
+    Route("listTopicGroups", f"{TOPIC_PATH}/groups", (allow(DESCRIBE, T),), 200),
     Route("getTopicCost", f"{TOPIC_PATH}/archive/cost", (allow(DESCRIBE, T),), 200),
 )
 METHODS = {operation.name: operation.method for operation in OPERATIONS}

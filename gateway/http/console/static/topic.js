@@ -3,6 +3,7 @@
 import { gather, get, patch, path, remove } from "./api.js";
 import { h, replace } from "./dom.js";
 import { bytes, count, duration, many, money, rate, retention, short, time } from "./format.js";
+import { ofTopic } from "./groups.js";
 import { curl, readOnly, session, spark, sqlName, tierlog } from "./state.js";
 import { badge, button, card, dialog, empty, facts, field, head, input, linkButton, notice, problem, searchBox, select, stats, table, tabs, toast } from "./ui.js";
 import { KINDS, objectName, ranges, segmentNames, segmentRow, tierBar, tierLegend, timeOf } from "./tiers.js";
@@ -12,7 +13,7 @@ export async function page(context) {
   const topic = await get(path("topics", name));
   const at = (part) => context.link(`/topics/${encodeURIComponent(name)}${part}`);
   const figures = (await get(path("topics"), { search: name, figures: true, limit: 1000 }).catch(() => ({ topics: [] }))).topics.find((each) => each.name === name);
-  const show = { partitions, tiers, settings, cost }[tab];
+  const show = { partitions, groups: ofTopic, tiers, settings, cost }[tab];
   return [
     head({
       trail: h("a", { href: "#/topics" }, "Topics"),
@@ -20,15 +21,15 @@ export async function page(context) {
       badges: [topic.internal && badge("internal"), topic.config["remote.storage.enable"]?.value === "true" && badge("archived", "info"), topic.config["cleanup.policy"]?.value.includes("compact") && badge("compacted")],
       actions: [linkButton("Messages", at("/messages"), "main"), !readOnly() && !topic.internal && button("Delete", () => drop(context, name), { kind: "danger" })],
       commands: {
-        "Command line": tierlog("topic", "describe", name),
-        curl: curl("GET", path("topics", name)),
+        "Command line": tab === "groups" ? tierlog("group", "list", "--topic", name) : tierlog("topic", "describe", name),
+        curl: curl("GET", tab === "groups" ? path("topics", name, "groups") : path("topics", name)),
         SQL: `SELECT count(*) FROM ${sqlName(name)}`,
         Spark: spark(name),
       },
     }),
     summary(topic, figures),
     h("div", { css: { height: "18px" } }),
-    tabs([["partitions", "Partitions", at("")], session.archive && ["tiers", "Tier map", at("/tiers")], ["settings", "Settings", at("/settings")], session.archive && ["cost", "Cost", at("/cost")]].filter(Boolean), tab),
+    tabs([["partitions", "Partitions", at("")], ["groups", "Groups", at("/groups")], session.archive && ["tiers", "Tier map", at("/tiers")], ["settings", "Settings", at("/settings")], session.archive && ["cost", "Cost", at("/cost")]].filter(Boolean), tab),
     await show(context, topic),
   ];
 }

@@ -6,6 +6,7 @@ behind. Only the broker and its worker write to these pipes.
 """
 
 import asyncio
+import ctypes
 import logging
 import os
 import pickle
@@ -134,8 +135,16 @@ def main() -> None:
         except BrokenPipeError:
             # The broker is gone. At a normal exit Python would try again to write the rest, and complain.
             os._exit(0)
-        # Else the pool keeps up to 100 MB of the largest segment so far until the next one comes.
-        pa.default_memory_pool().release_unused()
+        give_memory_back()
+
+
+def give_memory_back() -> None:
+    """Else Arrow's pool keeps up to 100 MB of the largest segment so far until the next one comes. And the C library
+    keeps up to 10 MB of it for good: something small that stays holds all that is free below it."""
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _result(store: Any, job: ArchiveJob, scratch: str) -> SegmentEntry | TierlogError:

@@ -1,8 +1,11 @@
 """The worker process: at the end of its broker, and between two jobs."""
 
+import ctypes
+import os
 import pickle
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ from hot_tier.record.batch import assign
 from hot_tier.record.columns import NewRecord, encode_records
 from hot_tier.record.compression import Codec
 from offloader.archive import ArchiveJob
-from offloader.worker import _LENGTH, WorkerProcess, _Start
+from offloader.worker import _LENGTH, WorkerProcess, _Start, give_memory_back
 from tests.support.waiting import wait_until
 
 MB = 1 << 20
@@ -46,25 +49,69 @@ def memory_bytes(pid: int, what: str) -> int:
     raise AssertionError(f"no {what}")
 
 
+def segment(path: Path, batches: int, records: int) -> Contents:
+    """Writes it."""
+    batch = encode_records([NewRecord(1, None, b"%d " % each * 150) for each in range(records)], codec=Codec.LZ4)
+    with path.open("wb") as log:
+        for number in range(batches):
+            assign(batch, number * records, 0)
+            log.write(batch)
+    return Contents(Offset(0), Offset(batches * records), path.stat().st_size, True, UNKNOWN, 0)
+
+
+def settled(worker: WorkerProcess) -> int:
+    """The memory of a worker that waits: it gives back some after it has sent its result."""
+    assert worker._process is not None
+    pid = worker._process.pid
+    seen = [memory_bytes(pid, "VmRSS")]
+
+    def stays() -> bool:
+        time.sleep(0.2)
+        seen.append(memory_bytes(pid, "VmRSS"))
+        return seen[-1] == seen[-2]
+
+    wait_until(stays, "its memory stays as it is")
+    return seen[-1]
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 async def test_a_worker_that_waits_keeps_no_memory_of_its_last_segment(tmp_path: Path) -> None:
-    log, end = bytearray(), 0
-    while end < 24_000:
-        batch = encode_records([NewRecord(1, None, b"%d " % each * 150) for each in range(1000)], codec=Codec.LZ4)
-        assign(batch, end, 0)
-        log += batch
-        end += 1000
     path = tmp_path / "segment.log"
-    path.write_bytes(log)
+    contents = segment(path, 24, 1000)
     worker = WorkerProcess(StoreSettings(bucket=f"file://{tmp_path}/bucket"), str(tmp_path / "scratch"))
     try:
-        assert (
-            await worker.archive(job(path, Contents(Offset(0), Offset(end), len(log), True, UNKNOWN, 0)))
-        ).rows == end
+        assert (await worker.archive(job(path, contents))).rows == contents.end_offset
         assert worker._process is not None
         pid = worker._process.pid
         most = memory_bytes(pid, "VmHWM")
         wait_until(lambda: memory_bytes(pid, "VmRSS") < most - 24 * MB, "memory goes back to the system")
+    finally:
+        await worker.close()
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library is another")
+def test_what_is_free_below_something_that_stays_is_given_back() -> None:
+    many = [bytes(1000) for _ in range(64_000)]
+    stays = many[-1]
+    del many
+    before = memory_bytes(os.getpid(), "VmRSS")
+    give_memory_back()
+    assert memory_bytes(os.getpid(), "VmRSS") < before - 32 * MB, len(stays)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+async def test_memory_does_not_grow_with_the_number_of_segments(tmp_path: Path) -> None:
+    """What is kept of each segment, if it is more than some 25 KB, is seen."""
+    path = tmp_path / "segment.log"
+    contents = segment(path, 100, 2)
+    worker = WorkerProcess(StoreSettings(bucket=f"file://{tmp_path}/bucket"), str(tmp_path / "scratch"))
+    try:
+        after = []
+        for _ in range(2):
+            for _ in range(150):
+                await worker.archive(job(path, contents))
+            after.append(settled(worker))
+        assert after[1] < after[0] + 4 * MB
     finally:
         await worker.close()
 

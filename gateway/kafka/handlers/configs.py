@@ -1,6 +1,6 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics, brokers and groups.
 
-`hot_tier.cluster.admin` changes the settings of topics. `kept_settings` changes those of brokers and groups.
+`hot_tier.cluster.admin` changes the settings of topics, `gateway.kafka.configs.kept` those of brokers and groups.
 """
 
 from collections import Counter
@@ -8,22 +8,22 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from enum import IntEnum
 from typing import Final
 
-from gateway.kafka.errors import error_code
-from gateway.kafka.handler import Handler, RequestContext, once
-from gateway.kafka.handlers.config_view import (
-    Entry,
-    all_brokers_entries,
-    broker_entries,
-    group_entries,
-    topic_entries,
-)
-from gateway.kafka.handlers.kept_settings import (
+from gateway.kafka.configs.kept import (
     alter_broker,
     alter_group,
     check_group,
     replace_broker,
     replace_group,
 )
+from gateway.kafka.configs.view import (
+    Entry,
+    all_brokers_entries,
+    broker_entries,
+    group_entries,
+    topic_entries,
+)
+from gateway.kafka.errors import error_code
+from gateway.kafka.handler import Handler, RequestContext, once
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages import alter_configs, incremental_alter_configs
 from gateway.kafka.protocol.messages.describe_configs import (

@@ -18,10 +18,10 @@ from uuid import UUID
 
 from gateway.fetch.reader import Fetched, Isolation, Located
 from gateway.kafka.errors import InconsistentTopicId, NotAuthorized, error_code
+from gateway.kafka.fetch_answers import aborted, diverging_answer, join, see
 from gateway.kafka.handler import Handler, RequestContext
 from gateway.kafka.handlers import replica_fetch
-from gateway.kafka.handlers.fetch_answers import aborted, diverging_answer, join, see
-from gateway.kafka.handlers.leadership import current_leader, diverging_epoch, nearer_replica
+from gateway.kafka.leadership import current_leader, diverging_epoch, nearer_replica
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.fetch import (
     FetchableTopicResponse,

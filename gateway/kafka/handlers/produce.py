@@ -10,7 +10,7 @@ is copied, then checked and compressed in a thread, and the connection's next re
 that the order stays. A batch that is not compressed, and stays so, is checked in less time than a copy takes. If a
 request has so many batches that together they take long, the rest of them is copied and appended in slices
 (`gateway.lane`). The first batch of a transaction on a partition is copied too: it waits until the transaction's
-coordinator admits it (`gateway.kafka.handlers.produced_transactions`). The others of the transaction go the usual way.
+coordinator admits it (`gateway.kafka.produced_transactions`). The others of the transaction go the usual way.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ from gateway.kafka.errors import (
     error_message,
 )
 from gateway.kafka.handler import CloseConnection, Handler, RequestContext
-from gateway.kafka.handlers.leadership import current_leader
-from gateway.kafka.handlers.produced_transactions import Transactions
+from gateway.kafka.leadership import current_leader
+from gateway.kafka.produced_transactions import Transactions
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.produce import (
     BatchIndexAndErrorMessage,

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from gateway.kafka.errors import ErrorCode, InconsistentTopicId, error_code
 from gateway.kafka.handler import Overtakable, RequestContext
-from gateway.kafka.handlers.leadership import diverging_epoch
+from gateway.kafka.leadership import diverging_epoch
 from gateway.kafka.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,

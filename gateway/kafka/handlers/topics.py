@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, TypeVar
 
+from gateway.kafka.configs.view import topic_entries
 from gateway.kafka.errors import ErrorCode, error_code
 from gateway.kafka.handler import Handler, RequestContext, once
-from gateway.kafka.handlers.config_view import topic_entries
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.kafka.handlers.config_view import BROKER_NAMES
+from gateway.kafka.configs.view import BROKER_NAMES
 from gateway.kafka.protocol.messages import alter_configs, incremental_alter_configs
 from gateway.kafka.protocol.messages.describe_configs import (
     DescribeConfigsRequest,

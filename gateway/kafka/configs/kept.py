@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from gateway.kafka.handlers.throttles import BROKER_RATES, rate_of, throttle
+from gateway.kafka.configs.throttles import BROKER_RATES, rate_of, throttle
 from gateway.node import Node
 from hot_tier.cluster.configs import ConfigChange, ConfigOperation, apply_changes
 from hot_tier.cluster.kept import BROKER, GROUP, KEPT

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-from gateway.kafka.handlers.throttles import FOLLOWER_RATE
+from gateway.kafka.configs.throttles import FOLLOWER_RATE
 from gateway.node import Node
 from hot_tier.cluster import kept as kept_settings
 from hot_tier.cluster.model import Topic

@@ -232,5 +232,5 @@ def test_a_cluster_knows_its_brokers_from_its_clients(tmp_path: Path) -> None:
         cluster=ClusterSettings(metadata="etcd://127.0.0.1:1"),
         listener={},
     )
-    with pytest.raises(SettingsError, match="nothing tells the other brokers from clients"):
+    with pytest.raises(SettingsError, match="nothing shows which senders are the other brokers"):
         plan_listeners(clustered)

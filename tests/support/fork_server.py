@@ -22,7 +22,14 @@ from typing import Final, NoReturn
 
 from offloader import failpoints
 
-MODULES = ("tierlog.cli.app", "tierlog.kernel_cache", "tierlog.broker", "tierlog.client")
+MODULES = (
+    "tierlog.cli.app",
+    "tierlog.kernel_cache",
+    "tierlog.broker",
+    "tierlog.client",
+    "gateway.sql.worker",
+    "duckdb",
+)
 LONGEST = 1 << 20
 PR_SET_PDEATHSIG: Final = 1
 HARMLESS_THREADS = {"jemalloc_bg_thd"}

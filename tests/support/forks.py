@@ -1,4 +1,4 @@
-"""`python -m tierlog …` and its worker without the second of imports: forked from a process that has them already.
+"""`python -m tierlog …` and its workers without the second of imports: forked from a process that has them already.
 
 `Popen` is `subprocess.Popen` in all but that: a real child process with its own streams, environment, directory, group
 and signals. A start that is different from the server's in what is read while importing is a real one: other programs,
@@ -29,6 +29,7 @@ MODULES: Final = {
     tuple(COMMAND): "tierlog.__main__",
     (str(Path(sys.executable).with_name("tierlog")),): "tierlog.__main__",
     (sys.executable, "-m", "offloader.worker"): "offloader.worker",
+    (sys.executable, "-m", "gateway.sql.worker"): "gateway.sql.worker",
 }
 """What runs, by how the command begins."""
 PARAMETERS: Final = tuple(inspect.signature(subprocess.Popen._execute_child).parameters)[1:]  # type: ignore[attr-defined]

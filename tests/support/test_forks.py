@@ -88,6 +88,7 @@ def test_what_is_read_while_importing_needs_a_real_start() -> None:
     assert not forks.can_fork({name: value for name, value in here.items() if name != "PATH"})
     assert forks.module_and_arguments(SERVE) == ("tierlog.__main__", SERVE[3:])
     assert forks.module_and_arguments([sys.executable, "-m", "offloader.worker"]) == ("offloader.worker", [])
+    assert forks.module_and_arguments([sys.executable, "-m", "gateway.sql.worker"]) == ("gateway.sql.worker", [])
     assert forks.module_and_arguments([sys.executable, "-m", "moto.server"]) is None
 
 

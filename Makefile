@@ -39,8 +39,8 @@ PYTEST := $(BIN)/pytest -q --no-loadscope-reorder
 UNIT := $(addprefix tests/,hot_tier cold_tier offloader gateway)
 
 check: lint ## the inner loop: lint, types and the tests that start no process
-	@$(SAY) 'unit tests'
-	@$(PYTEST) -n 2 $(UNIT) -m 'not slow and not java and not process'
+	@$(SAY) 'unit tests, three at a time: some of them wait'
+	@$(PYTEST) -n 3 $(UNIT) -m 'not slow and not java and not process'
 
 # What pytest makes of the tests' modules is kept, but four workers at once would each make it of all of them: one does
 # it first, while the linters leave a core.

@@ -143,33 +143,23 @@ async def test_a_deleted_topic_is_gone_and_may_come_back_empty(manager: LogManag
     assert await values(manager, topic_id=uuid4()) == []
 
 
-async def test_opening_four_thousand_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_opening_a_thousand_logs(tmp_path: Path) -> None:
+    """Many times as many as may be open."""
     manager = await opened(tmp_path)
-    ids = [uuid4() for _ in range(1000)]
-    started = time.perf_counter()
+    ids = [uuid4() for _ in range(250)]
     for topic_id in ids:
         for partition in range(4):
             append(manager.log("orders", topic_id, partition, TopicConfig()), batch(b"a"))
-    wrote = time.perf_counter()
     assert len(manager.disk.files) <= SETTINGS.max_open_files
     await manager.close()
-    closed = time.perf_counter()
     again = await opened(tmp_path)
     logs = [again.log("orders", topic_id, partition, TopicConfig()) for topic_id in ids for partition in range(4)]
-    opened_again = time.perf_counter()
     assert all(log.log_end_offset == 1 for log in logs)
-    assert await values(again, ids[500], 2) == [b"a"]
+    assert await values(again, ids[125], 2) == [b"a"]
     os.close(again._lock_fd)
-    unclean = time.perf_counter()
     recovered = await opened(tmp_path)
-    done = time.perf_counter()
-    assert len(recovered.recovered) == 4000
+    assert len(recovered.recovered) == 1000
     await recovered.close()
-    with capsys.disabled():
-        print(
-            f"\n4,000 logs: first write {wrote - started:.2f} s, clean stop {closed - wrote:.2f} s, "
-            f"clean start {opened_again - closed:.2f} s, recovery {done - unclean:.2f} s"
-        )
 
 
 async def test_upkeep_goes_on_by_itself(tmp_path: Path) -> None:

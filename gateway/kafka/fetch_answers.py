@@ -14,7 +14,7 @@ def aborted(fetched: Fetched) -> list[AbortedTransaction]:
     return [AbortedTransaction(each.producer_id, each.first_offset) for each in fetched.aborted]
 
 
-def _without_records(partition: ReadablePartition, index: int) -> PartitionData:
+def without_records(partition: ReadablePartition, index: int) -> PartitionData:
     return PartitionData(
         partition_index=index,
         high_watermark=partition.high_watermark,
@@ -26,13 +26,13 @@ def _without_records(partition: ReadablePartition, index: int) -> PartitionData:
 
 
 def diverging_answer(partition: ReadablePartition, index: int, diverging: tuple[int, int]) -> PartitionData:
-    answer = _without_records(partition, index)
+    answer = without_records(partition, index)
     answer.diverging_epoch = EpochEndOffset(*diverging)
     return answer
 
 
 def see(partition: ReadablePartition, index: int, replica: int) -> PartitionData:
-    answer = _without_records(partition, index)
+    answer = without_records(partition, index)
     answer.preferred_read_replica = replica
     return answer
 

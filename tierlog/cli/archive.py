@@ -16,7 +16,7 @@ from hot_tier.errors import UnknownTopic
 from tierlog.cli import output
 from tierlog.cli.help import Commands
 from tierlog.cli.keys import shred
-from tierlog.cli.options import DEFAULT_SERVER, BucketUrl, Json, S3Endpoint, Server
+from tierlog.cli.options import DEFAULT_SERVER, BucketUrl, Json, S3Endpoint, Server, Topics
 from tierlog.cli.pin import bucket_pins, pin, pins
 from tierlog.cli.repair import accept_loss, recover, take_over
 from tierlog.cli.times import show_time
@@ -40,8 +40,6 @@ LOOK_MS = 10_000
 """How long a command waits for a bucket before it reports that it does not answer."""
 LONG_S = 3600.0
 """How long a node may be silent while it reads a large object."""
-
-Topics = Annotated[list[str] | None, typer.Argument(metavar="TOPIC", show_default=False, help="All if none is named.")]
 
 
 def register(app: typer.Typer) -> None:

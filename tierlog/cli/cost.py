@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tierlog.cli import output
-from tierlog.cli.archive import Topics, bucket_settings, bucket_status, node_status, opened, run_async
-from tierlog.cli.options import DEFAULT_SERVER, BucketUrl, Json, S3Endpoint, Server
+from tierlog.cli.archive import bucket_settings, bucket_status, node_status, opened, run_async
+from tierlog.cli.options import DEFAULT_SERVER, BucketUrl, Json, S3Endpoint, Server, Topics
 from tierlog.cli.times import parse_duration
 from tierlog.client import Client, path
 

@@ -25,6 +25,7 @@ S3Endpoint = Annotated[
     str | None, typer.Option("--s3-endpoint", metavar="URL", help="An S3-compatible store's address, with --bucket.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON for programs to standard output.")]
+Topics = Annotated[list[str] | None, typer.Argument(metavar="TOPIC", show_default=False, help="All if none is named.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, help="The topic's name.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False, help="The consumer group's name.")]
 Partitions = Annotated[

@@ -7,7 +7,7 @@ import typer
 
 from hot_tier.errors import TierlogError, UnknownTopic
 from tierlog.cli import output
-from tierlog.cli.options import DEFAULT_SERVER, BucketUrl, Json, S3Endpoint, Server, TopicName
+from tierlog.cli.options import DEFAULT_SERVER, BucketUrl, Json, S3Endpoint, Server, TopicName, Topics
 from tierlog.cli.times import parse_duration, show_time
 from tierlog.client import Client, path
 
@@ -45,9 +45,7 @@ def pin(
 
 
 def pins(
-    topics: Annotated[
-        list[str] | None, typer.Argument(metavar="TOPIC", show_default=False, help="All if none is named.")
-    ] = None,
+    topics: Topics = None,
     bucket: BucketUrl = None,
     s3_endpoint: S3Endpoint = None,
     server: Server = DEFAULT_SERVER,

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from gateway.kafka.errors import ErrorCode, InconsistentTopicId, error_code
+from gateway.kafka.fetch_answers import diverging_answer, without_records
 from gateway.kafka.handler import Overtakable, RequestContext
 from gateway.kafka.leadership import diverging_epoch
 from gateway.kafka.protocol.messages.fetch import (
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -224,8 +224,7 @@ class ReplicaSession:
             followed.max_bytes = asked.partition_max_bytes
             diverging = diverging_epoch(partition, asked.last_fetched_epoch, asked.fetch_offset)
             if diverging is not None:
-                followed.answer = _state(partition, asked.partition)
-                followed.answer.diverging_epoch = EpochEndOffset(*diverging)
+                followed.answer = diverging_answer(partition, asked.partition, diverging)
             else:
                 partition.check_follower_offset(asked.fetch_offset)
                 followed.offset = Offset(asked.fetch_offset)
@@ -323,7 +322,7 @@ class ReplicaSession:
         for followed in self._committed:
             partition = followed.partition
             if partition is not None and followed.offset is not None:
-                answer = _state(partition, followed.index)
+                answer = without_records(partition, followed.index)
                 followed.told = answer.high_watermark, answer.log_start_offset
                 answers.append((followed, answer))
         self._committed.clear()
@@ -343,7 +342,7 @@ class ReplicaSession:
                 "this broker's leadership has ended or begun again", where=str(partition.tp), hint="try again"
             )
         partition.check_leader_epoch(followed.leader_epoch)
-        answer = _state(partition, followed.index)
+        answer = without_records(partition, followed.index)
         if offset >= partition.log_end_offset:
             return answer, None
         partition.check_follower_offset(offset)
@@ -380,7 +379,7 @@ class ReplicaSession:
             self._context.report(error, topic=str(followed.topic_id), partition=followed.index)
         followed.offset = None
         partition = followed.partition
-        answer = _state(partition, followed.index) if partition is not None else PartitionData(followed.index)
+        answer = without_records(partition, followed.index) if partition is not None else PartitionData(followed.index)
         answer.error_code = error_code(error)
         answer.records = b""
         return answer
@@ -392,17 +391,6 @@ def _tell_gaps(answer: PartitionData, partition: LedPartition, found: FileSlice)
     end = partition.gaps_below(found)
     if end:
         answer.snapshot_id = SnapshotId(end)
-
-
-def _state(partition: LedPartition, index: int) -> PartitionData:
-    return PartitionData(
-        partition_index=index,
-        high_watermark=partition.high_watermark,
-        last_stable_offset=partition.last_stable_offset,
-        log_start_offset=partition.log_start_offset,
-        aborted_transactions=None,
-        records=b"",
-    )
 
 
 def _by_topic(answers: Iterable[tuple[Followed, PartitionData]]) -> list[FetchableTopicResponse]:

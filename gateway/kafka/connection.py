@@ -37,6 +37,7 @@ from gateway.kafka.responses import Responses
 from gateway.kafka.sending import LAST_READ_S, Sender, TlsSender
 from gateway.kafka.slices import read_request
 from gateway.kafka.taken import check_taken
+from gateway.kafka.wake_ups import WakeUps
 from gateway.listener import Listener
 from gateway.principal import Principal, anonymous
 
@@ -82,8 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self._sender: Sender
         self._unsent_bytes = 0
         self._throttling: asyncio.TimerHandle | None = None
-        self.peer = ""
-        self.host = ""
+        self.peer = self.host = ""
         self.active_at = self._connected_s = server.now_s
         self.frame_since_s: float | None = None
         self.stuck_since_s: float | None = None
@@ -97,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         self.host, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
         principal = self._listener.principal(transport, self.host)
-        self._received.address = self.host
+        self._received.follow(self.host, None if self._listener.tls is None else WakeUps(transport))
         self.responses.peer = self.peer
         self.responses.follow(self._server.node.audit, principal, self._listener, peer)
         if principal is None or not self._server.admit(self):

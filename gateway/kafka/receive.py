@@ -18,6 +18,7 @@ from typing import Final
 
 from gateway.kafka.buffers import Buffers
 from gateway.kafka.errors import DecodeError
+from gateway.kafka.wake_ups import WakeUps
 
 SCRATCH_BYTES: Final = 256 * 1024
 FIRST_BYTES: Final = 16 * 1024
@@ -34,12 +35,16 @@ _scratch: Final = memoryview(bytearray(SCRATCH_BYTES))
 
 
 class ReceiveBuffer:
-    __slots__ = ("_buffers", "_end", "_folded", "_own", "_start", "_view", "address", "max_frame_bytes", "wanted_bytes")
+    __slots__ = (
+        *("_buffers", "_end", "_folded", "_own", "_start", "_view", "_wake_ups"),
+        *("address", "max_frame_bytes", "wanted_bytes"),
+    )
 
     def __init__(self, max_frame_bytes: int, buffers: Buffers) -> None:
         self.max_frame_bytes = max_frame_bytes
         self._buffers = buffers
         self.address = ""
+        self._wake_ups: WakeUps | None = None
         self._view = _scratch
         self._own: memoryview | None = None
         self._start = 0
@@ -48,6 +53,10 @@ class ReceiveBuffer:
         """The pending bytes are also at the front of the scratch, and the next ones will be behind them."""
         self.wanted_bytes = 0
         """The whole length of the frame being received, with its prefix; 0 until it is known."""
+
+    def follow(self, address: str, wake_ups: WakeUps | None) -> None:
+        """Called once it is known where the bytes come from."""
+        self.address, self._wake_ups = address, wake_ups
 
     def room(self) -> memoryview:
         """Returns the buffer for the next bytes."""
@@ -105,6 +114,8 @@ class ReceiveBuffer:
                 self._start, self._end = 0, pending
             if pending == len(self._view):
                 self._to_own(pending)
+        if self._wake_ups is not None:
+            self._wake_ups.expect(self.wanted_bytes - pending if self.wanted_bytes else 0)
         return pending
 
     def _to_own(self, pending: int) -> None:

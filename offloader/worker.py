@@ -13,7 +13,7 @@ import pickle
 import struct
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import structlog
@@ -28,6 +28,9 @@ from offloader.archive import ArchiveJob, archive_segment
 
 _LENGTH = struct.Struct(">I")
 _NICE = 10
+ENVIRONMENT: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""Arrow's own pool keeps more of each larger segment, which nothing gives back: after twelve segments of 65 MB a worker
+had 142 MB of its own, and with the C library's memory 109 MB. The CPU was the same."""
 
 _log = structlog.get_logger()
 
@@ -80,6 +83,7 @@ class WorkerProcess:
             __name__,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, **ENVIRONMENT},
         )
         await _send(self._process.stdin, self._start_message)
         return self._process

@@ -41,12 +41,17 @@ class Names(NamedTuple):
     """Names that the query also gives to parts of itself (WITH)."""
 
 
-def connect(memory_bytes: int, threads: int) -> Any:
+def connect(memory_bytes: int, threads: int, *, dry: bool = False) -> Any:
+    """Returns a new database. Its cursors are connections of their own: nothing that one registers is seen by another,
+    and none can change a setting. `dry`: its tables only tell what would be read of them."""
     duckdb = module()
     connection = duckdb.connect(
         ":memory:", config={**CONFIG, "memory_limit": f"{memory_bytes}B", "threads": str(threads)}
     )
-    connection.execute("SET TimeZone = 'UTC'").fetchall()
+    connection.execute("SET GLOBAL TimeZone = 'UTC'").fetchall()
+    if dry:
+        connection.execute("SET disabled_optimizers = 'join_filter_pushdown,top_n'").fetchall()
+    connection.execute("SET lock_configuration = true").fetchall()
     return connection
 
 

@@ -82,12 +82,16 @@ class Plan(NamedTuple):
 
 
 class _Group(NamedTuple):
-    extent: Extent
     segment: SegmentEntry
-    reader: SegmentReader | None
-    """None: the rows of the whole segment are counted, and nothing of them is read."""
+    reader: SegmentReader
     number: int
     known: Known
+
+
+class _Counted(NamedTuple):
+    """Rows of whole segments that are counted, and nothing of them is read."""
+
+    rows: int
 
 
 _Dataset: Any = ds.InMemoryDataset
@@ -132,9 +136,9 @@ class TopicTable(_Dataset):  # type: ignore[misc]
         context, extent = self._context, part.extent
         names = [name for name in self._columns.names if name in needed]
 
-        def decode(group: _Group) -> pa.Table:
-            if group.reader is None:
-                return _counted(extent, group.segment.rows)
+        def decode(group: _Group | _Counted) -> pa.Table:
+            if isinstance(group, _Counted):
+                return _counted(extent, group.rows)
             inside = extent.start_offset <= group.known.base_offset and group.known.end_offset <= part.border
             read = [name for name in names if name != "partition"]
             rows = group.reader.index.row_groups[group.number].rows
@@ -182,7 +186,7 @@ class TopicTable(_Dataset):  # type: ignore[misc]
         self._context.scanned.not_text += made.null_count - column.null_count
         return made
 
-    def _groups(self, part: Plan, needed: set[str], condition: pc.Expression | None) -> Iterator[_Group]:
+    def _groups(self, part: Plan, needed: set[str], condition: pc.Expression | None) -> Iterator[_Group | _Counted]:
         context, extent = self._context, part.extent
         key = key_asked_for(condition, self._columns)
         counted = needed == {"partition"}
@@ -199,10 +203,12 @@ class TopicTable(_Dataset):  # type: ignore[misc]
             return context.files.start(_open(context.files, extent, segments, countable, key))
 
         for window in ahead(windows, open_, 2):
+            counted_rows = [segment.rows for segment, reader, _ in window if reader is None]
+            if counted_rows:
+                context.scanned.files += len(counted_rows)
+                yield _Counted(sum(counted_rows))
             for segment, reader, numbers in window:
                 if reader is None:
-                    context.scanned.files += 1
-                    yield _Group(extent, segment, None, 0, _known(extent, segment))
                     continue
                 known = _row_groups(extent, reader)
                 if len(numbers) > 1:  # What is known of a single one is known of the file.
@@ -210,7 +216,7 @@ class TopicTable(_Dataset):  # type: ignore[misc]
                     numbers = [numbers[position] for position in alive]
                 context.scanned.files += bool(numbers)
                 context.scanned.files_skipped += not numbers
-                yield from (_Group(extent, segment, reader, number, known[number]) for number in numbers)
+                yield from (_Group(segment, reader, number, known[number]) for number in numbers)
 
 
 class Scan:
@@ -242,8 +248,12 @@ def _plan(context: Context, extent: Extent, condition: pc.Expression | None, sch
         end = border(extent, manifest.snapshot)
         parts = [each for each in manifest.snapshot.parts if each.base_offset < end and start < each.end_offset]
         for number in survivors([_known(extent, each) for each in parts], condition, schema):
-            low, high = max(parts[number].base_offset, start), min(parts[number].end_offset, end)
-            segments += files.start(files.segments(manifest, low, high)).result()
+            part = parts[number]
+            if isinstance(part, SegmentEntry):  # It is in the snapshot: a turn of the loop for each would take 50 µs.
+                segments += [part] if part.rows else []
+            else:
+                low, high = max(part.base_offset, start), min(part.end_offset, end)
+                segments += files.start(files.segments(manifest, low, high)).result()
         segments = [segments[n] for n in survivors([_known(extent, each) for each in segments], condition, schema)]
         skipped = manifest.snapshot.segments - len(segments)
     return Plan(extent, segments, _hot_range(extent, end, condition, schema), end, skipped)

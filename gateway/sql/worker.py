@@ -34,12 +34,15 @@ from gateway.sql.frames import HEADER, FromBroker, FromWorker
 from gateway.sql.jobs import RAW, EstimateJob, FindJob, Job, QueryJob, Start
 from gateway.sql.key_search import find
 from gateway.sql.table import Cancelled, Context, Scanned, TopicTable
+from hot_tier.clock import steady_s
 from hot_tier.errors import TierlogError
 
 NICE: Final = 19
 BESIDE_BYTES: Final = 512 << 20
 """Memory of a worker besides DuckDB's: bytes that were fetched ahead, the result, and what allocators keep."""
 PROGRESS_S: Final = 0.5
+LIGHT_S: Final = 1.0
+"""After a longer job the database is made anew: what it keeps counts against the bound of the next query."""
 
 
 class Broker:
@@ -114,8 +117,8 @@ class Worker:
         self._threads = ThreadPoolExecutor(start.threads, thread_name_prefix="decode")
         self._context: Context
         self._connection: Any = None
-        self._spare: Any = None
-        """A database for the next query: it takes 15 ms to make."""
+        self._database: Any = None
+        """Kept for the next query, which gets a connection of its own: a database takes 10 ms to make."""
 
     def run(self, job: Job) -> None:
         broker = self._broker
@@ -123,7 +126,7 @@ class Worker:
         self._context = Context(
             self._files, self._hot, self._threads, 2 * self._start.threads, cancelled=broker.cancelled.is_set
         )
-        ended = threading.Event()
+        ended, began_s, failed = threading.Event(), steady_s(), False
         threading.Thread(target=self._watch, args=(ended,), daemon=True).start()
         try:
             if isinstance(job, QueryJob):
@@ -133,6 +136,7 @@ class Worker:
             else:
                 self._find(job)
         except BaseException as error:
+            failed = True
             failure = self._context.failure or error
             broker.tell(FromWorker.ERROR, **_told(failure, cancelled=broker.cancelled.is_set()))
         finally:
@@ -140,9 +144,16 @@ class Worker:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
-                pa.default_memory_pool().release_unused()  # What it keeps counts against the bound of the next query.
-                with contextlib.suppress(Exception):
-                    self._spare = sandbox.connect(self._start.memory_bytes, self._start.threads)
+                pa.default_memory_pool().release_unused()  # It counts against the bound, too.
+                if failed or steady_s() - began_s > LIGHT_S:
+                    self._renew()
+
+    def _renew(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+        with contextlib.suppress(Exception):
+            self._database = sandbox.connect(self._start.memory_bytes, self._start.threads)
 
     def _query(self, job: QueryJob) -> None:
         found, _ = self._open(job.query)
@@ -172,9 +183,13 @@ class Worker:
         self._deliver({"complete": complete, **searched}, iter((orjson.dumps([_wire(row) for row in rows]),)))
 
     def _open(self, query: str, *, dry: bool = False) -> tuple[sandbox.Names, list[TopicTable]]:
-        """Returns the query's names and tables, registered in a new database of its own."""
-        self._connection = self._spare or sandbox.connect(self._start.memory_bytes, self._start.threads)
-        self._spare = None
+        """Returns the query's names and tables, registered in a connection of its own."""
+        if dry:
+            self._connection = sandbox.connect(self._start.memory_bytes, self._start.threads, dry=True)
+        else:
+            if self._database is None:
+                self._database = sandbox.connect(self._start.memory_bytes, self._start.threads)
+            self._connection = self._database.cursor()
         found = sandbox.names(self._connection, query)
         asked = self._broker.ask(
             "topics",
@@ -190,9 +205,6 @@ class Worker:
                 table.dry = dry
                 self._connection.register(name, table)
                 tables.append(table)
-        if dry:
-            self._connection.execute("SET disabled_optimizers = 'join_filter_pushdown,top_n'").fetchall()
-        self._connection.execute("SET lock_configuration = true").fetchall()
         return found, tables
 
     def _hot(self, extent: Extent, start: int, end: int) -> Iterator[pa.Table]:

@@ -1,6 +1,8 @@
 """Figures over time in bounded memory: the last hour in steps of ten seconds, the last day in steps of five minutes.
 
-A step that was missed (the process stood still) is a gap, so a point's time follows from its place alone.
+A value stands for the time since the one before, as a rate does: on a busy machine, or with many partitions, these
+are further apart than a step. After more than a minute (the process stood still) that time is a gap. Either way a
+point's time follows from its place alone.
 """
 
 from array import array
@@ -17,6 +19,7 @@ class Resolution(NamedTuple):
 
 FINE: Final = Resolution(10_000, 360)
 COARSE: Final = Resolution(300_000, 288)
+STANDS_FOR_MS: Final = 60_000
 
 
 class Series(NamedTuple):
@@ -46,8 +49,9 @@ class Ring:
             self._values[(self._at - 1) % len(self._values)] = value
             return
         missed = 0 if self._last is None else min(step - self._last - 1, self._resolution.points)
+        between = UNKNOWN if (missed + 1) * self._resolution.step_ms > STANDS_FOR_MS else value
         for _ in range(missed):
-            self._append(UNKNOWN)
+            self._append(between)
         self._append(value)
         self._last = step
 

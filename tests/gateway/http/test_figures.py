@@ -30,15 +30,22 @@ def test_a_ring_keeps_the_newest_and_its_time() -> None:
     assert ring.series() == (60, 10, [3, 4, 5, 6])
 
 
-def test_missed_steps_are_gaps_and_a_clock_that_goes_back_makes_none() -> None:
-    ring = Ring(Resolution(10, 5))
+def test_long_breaks_are_gaps_and_a_clock_that_goes_back_makes_none() -> None:
+    ring = Ring(Resolution(30_000, 5))
     ring.add(0, 1)
-    ring.add(35, 2)
-    assert ring.series() == (30, 10, [1, UNKNOWN, UNKNOWN, 2])
-    ring.add(12, 3)
-    assert ring.series() == (30, 10, [1, UNKNOWN, UNKNOWN, 3])
-    ring.add(10_000, 4)
+    ring.add(100_000, 2)
+    assert ring.series() == (90_000, 30_000, [1, UNKNOWN, UNKNOWN, 2])
+    ring.add(36_000, 3)
+    assert ring.series() == (90_000, 30_000, [1, UNKNOWN, UNKNOWN, 3])
+    ring.add(30_000_000, 4)
     assert ring.series().values == [UNKNOWN] * 4 + [4]
+
+
+def test_a_value_stands_for_the_time_since_the_one_before() -> None:
+    ring = Ring(FINE)
+    for at, now_s in enumerate((0, 10, 38, 98, 168)):
+        ring.add(now_s * 1000, at)
+    assert ring.series().values == [0, 1, 2, 2, *[3] * 6, *[UNKNOWN] * 6, 4]
 
 
 def test_a_history_is_bounded() -> None:

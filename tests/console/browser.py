@@ -36,7 +36,8 @@ class Browser:
     def __init__(self, pictures: Path) -> None:
         self._pictures = pictures
         self._driver: Chrome
-        self._origin = ""
+        self._origins: set[str] = set()
+        self._sent: list[tuple[str, str]] = []
         self.allowed: tuple[str, ...] = ()
         """What the page's log may hold in this test, such as an answer that is refused on purpose."""
 
@@ -55,12 +56,13 @@ class Browser:
     def begin(self) -> None:
         self.allowed = ()
         self.look("light", WIDE)
-        if self._origin:
+        if self._origins:
             self._driver.execute_script("sessionStorage.clear(); localStorage.clear()")
         self._driver.get("about:blank")
-        self._origin = ""
+        self._origins = set()
         self._driver.get_log("browser")
         self._driver.get_log("performance")
+        self._sent = []
 
     def look(self, theme: str, size: tuple[int, int]) -> None:
         self._command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
@@ -69,13 +71,13 @@ class Browser:
 
     def open(self, url: str, place: str = "/") -> None:
         """Opens a page of the console and waits until it is there."""
-        self._origin = url
+        self._origins.add(url)
         self._driver.get("about:blank")
         self._driver.get(f"{url}/console#{place}")
         wait_until(lambda: self.all("h1, main .notice"), f"{place} is shown", 30)
 
     def go(self, url: str) -> None:
-        self._origin = "{0.scheme}://{0.netloc}".format(urlsplit(url))
+        self._origins.add("{0.scheme}://{0.netloc}".format(urlsplit(url)))
         self._driver.get(url)
 
     @property
@@ -146,6 +148,16 @@ class Browser:
         [wanted] = [each for each in field.find_elements(By.TAG_NAME, "option") if each.text == option]
         wanted.click()
 
+    def confirm(self, action: str, *, name: str | None = None, command: str | None = None) -> None:
+        """Ends the open dialog with its action: types the name it asks for, and looks at the command it shows."""
+        if command is not None:
+            self.press("The same as a command", "dialog[open]")
+            self.wait_for(command)
+        if name is not None:
+            assert not self.button(action, "dialog[open]").is_enabled(), "it is done without a name"
+            self.type(f"Type {name} to confirm", name)
+        self.press(action, "dialog[open]")
+
     def run(self, script: str, *arguments: Any) -> Any:
         return self._driver.execute_script(script, *arguments)
 
@@ -186,16 +198,17 @@ class Browser:
         said = [each["message"] for each in self._driver.get_log("browser") if each["level"] != "INFO"]
         said = [each for each in said if not any(text in each for text in self.allowed)]
         assert said == [], f"the page's log: {said}"
-        strangers = {url for url in self._requested() if not url.startswith((self._origin, "data:", "blob:", "about:"))}
-        assert strangers == set(), f"requests to others than {self._origin}: {strangers}"
+        strangers = {
+            url for _, url in self.requests() if not url.startswith((*self._origins, "data:", "blob:", "about:"))
+        }
+        assert strangers == set(), f"requests to others than {self._origins}: {strangers}"
 
-    def _requested(self) -> list[str]:
+    def requests(self) -> list[tuple[str, str]]:
+        """Method and address of each request since the test began."""
         events = (json.loads(each["message"])["message"] for each in self._driver.get_log("performance"))
-        return [
-            each["params"]["request"]["url"]
-            for each in events
-            if each["method"] == "Network.requestWillBeSent" and self._origin
-        ]
+        asked = [each["params"]["request"] for each in events if each["method"] == "Network.requestWillBeSent"]
+        self._sent += [(each["method"], each["url"]) for each in asked if self._origins]
+        return self._sent
 
     def _resize(self, width: int, height: int) -> None:
         self._command(

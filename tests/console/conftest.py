@@ -5,11 +5,12 @@ Chromium and its driver are Debian packages (`make test-tools`); without them th
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.console.actions import ACTIONS
 from tests.console.browser import Browser
 from tests.console.scene import FLAGS, fill, traffic, wait_for_figures
 from tests.support.service import services
@@ -17,6 +18,18 @@ from tierlog.process import ServeProcess
 
 PICTURES = Path(os.environ.get("TIERLOG_PICTURES", ".cache/console"))
 """Where pictures are kept, to be looked at."""
+PASSED = pytest.StashKey[bool]()
+Reports = Generator[None, pytest.TestReport, pytest.TestReport]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if call.when == "call":
+        item.stash[PASSED] = report.passed
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -40,8 +53,15 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def browser(chromium: Browser) -> Iterator[Browser]:
-    """A window of usual size, without a login; at the end, nothing must have gone wrong in it."""
+def browser(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Browser]:
+    """A window of usual size, without a login; at the end, nothing must have gone wrong in it, and the page must have
+    asked the broker for what the test `does`."""
     chromium.begin()
     yield chromium
+    if not request.node.stash.get(PASSED, False):
+        return
     chromium.check_quiet()
+    sent = chromium.requests()
+    for mark in request.node.iter_markers("does"):
+        for name in mark.args:
+            assert any(ACTIONS[name].is_sent_by(*each) for each in sent), f"the page has not asked to {name}"

@@ -86,7 +86,7 @@ def _archived(client: Client) -> bool:
 
 @contextmanager
 def traffic(service: ServeProcess) -> Iterator[None]:
-    """Producers at work: some records a second into three topics, until the end of the block."""
+    """Producers and a reader at work: some records a second in three topics, until the end of the block."""
     stop = threading.Event()
 
     def produce() -> None:
@@ -98,6 +98,8 @@ def traffic(service: ServeProcess) -> Iterator[None]:
                 for name, size in (("orders", 12), ("payments", 5), ("clicks.web", 30)):
                     messages = _live(turn, round(size * tide))
                     client.post(path("topics", name, "messages", "batch"), {"messages": messages})
+                payments = path("topics", "payments", "partitions", turn % 3, "messages")
+                client.get(payments, offset="earliest", limit=round(25 * tide))
 
     thread = threading.Thread(target=produce, name="traffic")
     thread.start()

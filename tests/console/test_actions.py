@@ -21,24 +21,24 @@ def client(scene: ServeProcess):
         yield client
 
 
+@pytest.mark.does("make a topic", "change a setting", "add partitions", "delete a topic")
 def test_a_topic_is_made_changed_and_deleted(browser: Browser, scene: ServeProcess, client: Client) -> None:
     browser.open(scene.url, "/topics")
     browser.press("New topic")
     browser.type("Name", "made-here")
     browser.type("Partitions", "3")
     browser.choose("Kept", "30 days")
-    browser.press("The same as a command", "dialog[open]")
-    browser.wait_for("tierlog topic create made-here --partitions 3 --config retention.ms=2592000000")
     browser.picture("new-topic", whole=False)
-    browser.press("Make the topic", "dialog[open]")
-    browser.wait_for("Partitions\nTier map\nSettings\nCost")
+    command = "tierlog topic create made-here --partitions 3 --config retention.ms=2592000000"
+    browser.confirm("Make the topic", command=command)
+    browser.wait_for("Partitions\nGroups\nTier map\nSettings\nCost")
     made = client.get(path("topics", "made-here"))
     assert len(made["partitions"]) == 3 and made["config"]["retention.ms"]["value"] == "2592000000"
 
     browser.press("Settings")
     browser.press("Change max.message.bytes")
     browser.type("Value", "200000")
-    browser.press("Change", "dialog[open]")
+    browser.confirm("Change", command="tierlog topic alter made-here --config max.message.bytes=200000")
     browser.wait_for("max.message.bytes is changed")
     assert client.get(path("topics", "made-here"))["config"]["max.message.bytes"]["value"] == "200000"
     browser.press("Change max.message.bytes")
@@ -47,18 +47,27 @@ def test_a_topic_is_made_changed_and_deleted(browser: Browser, scene: ServeProce
     browser.wait_for("max.message.bytes")
     wait_until(lambda: browser.all("dialog .notice.bad"), "the refusal is shown")
     browser.press("Cancel", "dialog[open]")
+    browser.press("Change max.message.bytes")
+    browser.all("dialog[open] label.check input")[0].click()  # back to the broker's default
+    browser.confirm("Change", command="tierlog topic alter made-here --unset max.message.bytes")
+    browser.wait_for("max.message.bytes is changed")
+    assert client.get(path("topics", "made-here"))["config"]["max.message.bytes"]["source"] != "topic"
+    browser.press("Add partitions")
+    browser.type("Partitions", "5")
+    browser.confirm("Add", command="tierlog topic alter made-here --partitions 5")
+    browser.wait_for("Partitions are added")
+    assert len(client.get(path("topics", "made-here"))["partitions"]) == 5
 
     browser.press("Delete")
-    assert not browser.button("Delete the topic", "dialog[open]").is_enabled()
-    browser.type("Type made-here to confirm", "made-here")
     browser.picture("delete-topic", whole=False)
-    browser.press("Delete the topic", "dialog[open]")
+    browser.confirm("Delete the topic", name="made-here", command="tierlog topic delete made-here")
     browser.wait_for("made-here is deleted")
     with pytest.raises(Refused):
         client.get(path("topics", "made-here"))
     browser.allowed = ("status of 400", "status of 404")
 
 
+@pytest.mark.does("produce", "send again")
 def test_a_message_is_produced_and_sent_again(browser: Browser, scene: ServeProcess, client: Client) -> None:
     browser.open(scene.url, "/topics/shipments/messages")
     browser.press("Produce")
@@ -66,7 +75,7 @@ def test_a_message_is_produced_and_sent_again(browser: Browser, scene: ServeProc
     browser.type("Value", '{"total": 12.5}')
     browser.type("Headers", "source: console")
     browser.picture("produce", whole=False)
-    browser.press("Send", "dialog[open]")
+    browser.confirm("Send", command="tierlog produce shipments --input json")
     browser.wait_for("ada")
     [(partition, message)] = records(client, "shipments")
     assert (message["key"], message["headers"]) == ("ada", [{"key": "source", "value": "console"}])
@@ -74,7 +83,7 @@ def test_a_message_is_produced_and_sent_again(browser: Browser, scene: ServeProc
     browser.press(f"{partition}:0")
     browser.wait_for('"total": 12.5')
     browser.press("Send again")
-    browser.press("Send", "dialog[open]")
+    browser.confirm("Send", command="tierlog produce shipments --input json")
     browser.wait_for(f"Partition {partition}, offset 1")
     assert [each["value"] for _, each in records(client, "shipments")] == ['{"total": 12.5}'] * 2
 
@@ -277,6 +286,7 @@ def numbers(browser: Browser) -> tuple[int, int]:
     return int(came.replace(",", "")), int(left_out.split()[0].replace(",", ""))
 
 
+@pytest.mark.does("reset a group", "delete a group")
 def test_offsets_are_reset_after_a_look_at_what_would_be(browser: Browser, scene: ServeProcess, client: Client) -> None:
     for partition in range(2):
         client.post(
@@ -290,15 +300,16 @@ def test_offsets_are_reset_after_a_look_at_what_would_be(browser: Browser, scene
     browser.picture("reset", whole=False)
     before = client.get(path("consumer-groups", "movers", "offsets"))["offsets"]
     assert [each["offset"] for each in before] == [5, 5], "a look changes nothing"
-    browser.press("Reset the offsets", "dialog[open]")
+    browser.confirm("Reset the offsets", command="tierlog group reset movers --topic customers --to latest")
     browser.wait_for("movers is moved")
     assert client.get(path("consumer-groups", "movers", "offsets"))["lag"] == 0
     browser.press("Delete")
-    browser.type("Type movers to confirm", "movers")
-    browser.press("Delete the group", "dialog[open]")
+    browser.confirm("Delete the group", name="movers", command="tierlog group delete movers")
     browser.wait_for("movers is deleted")
+    assert "movers" not in {each["group"] for each in client.get(path("consumer-groups"))["groups"]}
 
 
+@pytest.mark.does("redrive")
 def test_dead_letters_are_redriven_once(browser: Browser, scene: ServeProcess, client: Client) -> None:
     client.post(path("topics"), {"name": "bills", "partitions": 1})
     sent = [
@@ -315,7 +326,10 @@ def test_dead_letters_are_redriven_once(browser: Browser, scene: ServeProcess, c
         if expected == 10 and len(records(client, "bills")) == 5:
             browser.wait_for("5 of 5 records were not redriven yet")
             browser.picture("redrive", whole=False)
-            browser.press("Send 5 records again", "dialog[open]")
+            count = 5
+            browser.press("The same as a command", "dialog[open]")
+            browser.wait_for("tierlog consume bills.payers.dlq --group payers.redrive --json")
+            browser.press(f"Send {count} records again", "dialog[open]")
             browser.wait_for("5 records were sent again")
         else:
             browser.wait_for("were redriven before")

@@ -27,7 +27,8 @@ def test_pictures(browser: Browser, scene: ServeProcess) -> None:
 
         def measured() -> bool:
             [broker] = client.get(path("cluster", "figures"))["brokers"]
-            return len(broker["history"]["in"]["hour"]["values"]) >= POINTS
+            values = broker["history"]["in"]["hour"]["values"]
+            return len(values) >= POINTS and None not in values
 
         wait_until(measured, "there is something to draw", 500)
     browser.look("light", WIDE)

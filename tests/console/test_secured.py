@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.console.actions import ACTIONS
 from tests.console.browser import Browser
+from tests.console.scene import FLAGS
 from tests.support.service import MakeService
+from tierlog.client import Client, path
 from tierlog.process import ServeProcess
 
 REFUSED = ("status of 401", "status of 403", "status of 404")
@@ -96,13 +99,33 @@ def test_no_login_is_left_for_other_pages(browser: Browser, secured: ServeProces
     assert browser.run_later(fetched) == 401
 
 
-def test_a_read_only_console_offers_nothing_that_changes(browser: Browser, make_service: MakeService) -> None:
-    service = make_service("--set", "http.console=read-only")
-    browser.open(service.url, "/topics")
-    browser.wait_for("read-only")
-    assert "New topic" not in browser.text
-    refused = """const done = arguments[0];
-        fetch('/api/v1/topics', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: '{"name": "x"}'})
-        .then((answer) => answer.json()).then((problem) => done(problem.type))"""
-    assert browser.run_later(refused) == "urn:tierlog:problem:read-only"
+OFFERED = {name: action for name, action in ACTIONS.items() if not action.place.startswith("*")}
+
+
+@pytest.mark.timeout(300)
+def test_the_console_offers_what_a_read_only_one_does_not(
+    browser: Browser, scene: ServeProcess, make_service: MakeService
+) -> None:
+    for action in OFFERED.values():
+        browser.open(scene.url, action.place)
+        browser.button(action.button, "main")
+    service = make_service("--set", "http.console=read-only", *FLAGS)
+    with Client(service.url) as client:
+        client.post(path("topics"), {"name": "orders", "partitions": 1})
+        client.post(path("topics", "orders", "messages", "batch"), {"messages": [{"value": "v"}] * 4})
+        client.post(path("consumer-groups", "billing", "offsets"), {"topic": "orders", "partition": 0, "offset": 1})
+        letter = {"topic": "orders", "partition": 0, "offset": 0, "reason": "no"}
+        client.post(path("consumer-groups", "billing", "dead-letters"), letter)
+    for name, action in OFFERED.items():
+        browser.open(service.url, action.place)
+        browser.wait_for("read-only")
+        there = [each for each in browser.all("main button") if action.button in (each.text, each.accessible_name)]
+        assert there == [], f"a read-only console offers to {name}"
+    for name, action in ACTIONS.items():
+        method, _, where = action.request.partition(" ")
+        refused = """const done = arguments[2];
+            fetch(arguments[1], {method: arguments[0], headers: {'Content-Type': 'application/json'}, body: '{}'})
+            .then((answer) => answer.json()).then((problem) => done(problem.type))"""
+        told = browser.run_later(refused, method, "/api/v1/" + where.replace("{}", "orders"))
+        assert told == "urn:tierlog:problem:read-only", f"a page may {name}"
     browser.allowed = ("status of 403",)

@@ -66,7 +66,7 @@ function newKey(context) {
   dialog({
     title: "New API key", action: "Make the key",
     body: [field("Acts as", user), field("Works", days), field("May", scope)],
-    commands: () => ({ curl: curl("POST", path("api-keys"), body()) }),
+    commands: () => ({ "Command line": tierlog("apikey", "create", user.value || "ada", days.value ? ["--expires", `${days.value}d`] : [], scope.value ? ["--scope", scope.value] : []), curl: curl("POST", path("api-keys"), body()) }),
     run: async () => {
       const made = await post(path("api-keys"), body());
       dialog({ title: "The key is shown once", body: [notice("warn", "Copy it now", "The broker keeps only a proof of it."), h("pre", { class: "mono", tabindex: "0" }, made.key), button("Copy", () => copy(made.key))], close: "Done" }).box.addEventListener("close", context.reload);
@@ -107,16 +107,23 @@ function newRule(context) {
   dialog({
     title: "New rule", action: "Add the rule", wide: true,
     body: h("div", { class: "form wide" }, field("Who", who), field("Permission", permission), field("Operation", operation), field("With", kind), field("Name", name), field("Names", pattern)),
-    commands: () => ({ "Command line": tierlog("acl", "add", who.value || "ada", operation.value, kind.value === "cluster" ? "--cluster" : [`--${kind.value.replaceAll("_", "-")}`, name.value], pattern.value === "prefixed" ? "--prefix" : [], permission.value === "deny" ? "--deny" : []), curl: curl("POST", path("acls"), { acls: [rule()] }) }),
+    commands: () => ({ "Command line": tierlog("acl", "add", ruleWords({ ...rule(), principal: who.value || "ada" })), curl: curl("POST", path("acls"), { acls: [rule()] }) }),
     run: async () => { await post(path("acls"), { acls: [rule()] }); toast("The rule holds"); context.reload(); },
   });
 }
 
+// What the command line calls a rule.
+function ruleWords(rule) {
+  const about = rule.resource_type === "cluster" ? "--cluster" : [`--${rule.resource_type.replaceAll("_", "-")}`, rule.name];
+  return [rule.principal.replace("User:", ""), rule.operation, about, rule.pattern === "prefixed" ? "--prefix" : [], rule.permission === "deny" ? "--deny" : []].flat();
+}
+
 function dropRule(context, rule) {
+  const who = rule.principal.replace("User:", "");
   dialog({
-    title: "Remove this rule?", danger: true, action: "Remove the rule",
+    title: "Remove this rule?", danger: true, action: "Remove the rule", byName: who,
     body: h("p", {}, `${rule.principal} ${rule.permission === "allow" ? "may" : "may not"} ${rule.operation} ${rule.resource_type} ${rule.name}.`),
-    commands: () => ({ curl: curl("DELETE", `${path("acls")}?${new URLSearchParams(rule)}`) }),
+    commands: () => ({ "Command line": tierlog("acl", "remove", ruleWords(rule), rule.host && rule.host !== "*" ? ["--host", rule.host] : []), curl: curl("DELETE", `${path("acls")}?${new URLSearchParams(rule)}`) }),
     run: async () => { await remove(path("acls"), rule); toast("The rule is gone"); context.reload(); },
   });
 }

@@ -178,6 +178,8 @@ async function start() {
   }
   frame();
   await show();
+  // A page that is opened while the broker is gone can say so.
+  for (const { load } of PAGES) load().catch(() => {});
 }
 
 whenLoginIsNeeded(askForLogin);

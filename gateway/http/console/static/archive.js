@@ -17,7 +17,7 @@ export async function page(context) {
     head({
       title: "Archive", lead: h("span", { class: "mono" }, bucket.bucket),
       badges: bucket.works ? badge("the bucket works", "good") : badge("the bucket fails", "bad"),
-      actions: may("alter") && button("Collect garbage", () => collect(), {}),
+      actions: may("alter") && [button("Restore…", () => restore(context)), button("Collect garbage", () => collect())],
       commands: { "Command line": tierlog("archive", "status"), curl: curl("GET", path("archive")), Spark: `spark.read.parquet("${bucket.bucket.replace(/\/$/, "")}")` },
     }),
     !bucket.works && h("div", { css: { "margin-bottom": "16px" } }, notice("bad", "The bucket does not answer", bucket.failure)),
@@ -110,6 +110,29 @@ async function pins() {
     { name: "Since", kind: "tight", value: (pin) => time(pin.created_ms) },
     { name: "At the longest until", kind: "tight", value: (pin) => time(pin.expires_ms) },
   ], held, { label: "Pins" }) : empty("No job holds a topic", "A Spark job pins what it reads, so that nothing expires under it.", tierlog("archive", "pins")), { flush: true });
+}
+
+function restore(context) {
+  const topics = input({ placeholder: "all, or names with commas" });
+  const found = h("div");
+  const names = () => topics.value.split(",").map((each) => each.trim()).filter(Boolean);
+  dialog({
+    title: "Restore topics from the bucket", action: "Restore", close: "Close",
+    body: [h("p", {}, "Topics that are in the bucket and not in this cluster are made anew, with their settings and all archived records. One that is here stays as it is."), field("Topics", topics), found],
+    commands: () => ({ "Command line": tierlog("archive", "restore", names().flatMap((name) => ["--topic", name])), curl: curl("POST", path("archive", "restore"), { topics: names() }) }),
+    run: async () => {
+      const told = await post(path("archive", "restore"), { topics: names() });
+      const came = told.topics.filter((each) => each.restored);
+      replace(found, table([
+        { name: "Topic", kind: "name", value: (each) => each.name },
+        { name: "Records", kind: "right", value: (each) => count(each.partitions.reduce((total, one) => total + one.rows, 0)) },
+        { name: "What became of it", kind: "wrap", value: (each) => each.failure || (each.restored ? ["restored", ...each.warnings].join("; ") : "is here already") },
+      ], told.topics, { label: "What became of each", none: empty("The bucket has no topics", "") }));
+      toast(`${count(came.length)} of ${count(told.topics.length)} topics are restored`);
+      context.reload();
+      return false;
+    },
+  });
 }
 
 function collect() {

@@ -35,7 +35,7 @@ export async function page(context) {
 function one(context, cluster, broker, figures) {
   const badges = [broker.id === cluster.controller && badge("controller", "info"), broker.draining && badge("draining", "warn"), !figures && badge("silent", "bad")];
   const title = ["Broker ", broker.id, " ", badges];
-  const actions = may("alter") && cluster.brokers.length > 1 && (broker.draining ? button("Take it back", () => recommission(context, broker.id), { kind: "small" }) : button("Decommission…", () => decommission(context, broker.id), { kind: "small danger" }));
+  const actions = may("alter") && cluster.brokers.length > 1 && (broker.draining ? button("Take it back…", () => recommission(context, broker.id), { kind: "small" }) : button("Decommission…", () => decommission(context, broker.id), { kind: "small danger" }));
   if (!figures) return card(title, h("p", { class: "soft" }, `It does not answer at ${broker.http_host}:${broker.http_port}, or is too old to tell its figures.`), { actions });
   const used = figures.disk_size_bytes ? 1 - figures.disk_free_bytes / figures.disk_size_bytes : 0;
   const series = (name, text, className) => ({ name: text, className, values: figures.history[name].hour.values, end_ms: figures.history[name].hour.end_ms, step_ms: figures.history[name].hour.step_ms });
@@ -76,8 +76,11 @@ function decommission(context, id) {
   });
 }
 
-async function recommission(context, id) {
-  await remove(path("cluster", "brokers", id, "decommission"));
-  toast(`Broker ${id} takes replicas again`);
-  context.reload();
+function recommission(context, id) {
+  dialog({
+    title: `Take broker ${id} back?`, action: "Take it back",
+    body: h("p", {}, "It may hold replicas again. What has left it stays where it is until you rebalance."),
+    commands: () => ({ "Command line": tierlog("cluster", "decommission", id, "--cancel"), curl: curl("DELETE", path("cluster", "brokers", id, "decommission")) }),
+    run: async () => { await remove(path("cluster", "brokers", id, "decommission")); toast(`Broker ${id} takes replicas again`); context.reload(); },
+  });
 }

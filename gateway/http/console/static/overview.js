@@ -37,9 +37,12 @@ export async function page(context) {
   const charts = h("div", { class: "grid" });
   const hot = h("div");
   const brokersCard = h("div");
+  const behind = h("div");
 
   const refresh = async () => {
-    const [now, figures] = await Promise.all([get(path("cluster"), {}, context.signal), get(path("cluster", "figures"), {}, context.signal)]);
+    const [now, figures, late] = await Promise.all([
+      get(path("cluster"), {}, context.signal), get(path("cluster", "figures"), {}, context.signal),
+      get(path("consumer-groups"), { figures: true, sort: "lag", descending: true, limit: 4 }, context.signal).catch(() => ({ groups: [] }))]);
     const { brokers } = figures;
     const wrong = troubles(now, figures);
     replace(health, wrong.length ? wrong.map(({ tone, title, text }) => notice(tone, title, text)) : notice("good", "Everything is in order", `${now.brokers.length === 1 ? "The broker answers" : `${count(brokers.length)} of ${count(now.brokers.length)} brokers answer`}, every replica is in sync, nothing is damaged.`));
@@ -72,6 +75,12 @@ export async function page(context) {
       { name: "Free", kind: "right", value: (each) => bytes(of(brokers, each.id)?.disk_free_bytes) },
       { name: "Up", kind: "right", value: (each) => (of(brokers, each.id) ? ago(of(brokers, each.id).started_ms).split(" ").slice(0, 2).join(" ") : "silent") },
     ], now.brokers, { label: "Brokers" }), { flush: true, actions: linkButton("All figures", "#/brokers", "small") }));
+    const measuredGroups = late.groups.filter((each) => each.figures?.lag !== undefined && each.figures.lag !== null);
+    replace(behind, card("Furthest behind", measuredGroups.length ? table([
+      { name: "Group", kind: "name", value: (each) => h("a", { href: context.link(`/groups/${encodeURIComponent(each.group)}`) }, each.group) },
+      { name: "Members", kind: "right", value: (each) => count(each.members) },
+      { name: "Lag", kind: "right", value: (each) => short(each.figures.lag) },
+    ], measuredGroups, { label: "Furthest behind" }) : h("div", { class: "body faint" }, "No group has read anything yet."), { flush: true, actions: linkButton("All groups", "#/groups", "small") }));
   };
   await refresh();
   context.every(10_000, refresh);
@@ -81,7 +90,7 @@ export async function page(context) {
       lead: ["Cluster ", h("span", { class: "mono" }, cluster.cluster_id)],
       commands: { "Command line": tierlog("cluster", "status"), curl: curl("GET", path("cluster", "figures")), Prometheus: curl("GET", "/metrics") },
     }),
-    h("div", { class: "stack" }, health, numbers, charts, h("div", { class: "grid two" }, hot, brokersCard)),
+    h("div", { class: "stack" }, health, numbers, charts, h("div", { class: "grid two" }, hot, h("div", { class: "stack" }, brokersCard, behind))),
   ];
 }
 

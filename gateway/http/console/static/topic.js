@@ -86,7 +86,7 @@ async function tiers(context, topic) {
     card("Which tier holds what", drawn, { actions: mode, note: described.bucket }), below);
 
   async function segmentsOf(number) {
-    context.adjust({ partition: number });
+    context.adjust({ partition: number, offset: undefined });
     replace(below, await segments(context, topic, number));
     below.scrollIntoView({ block: "nearest" });
   }
@@ -138,15 +138,19 @@ async function placesOf(topic, status) {
 }
 
 async function segments(context, topic, number) {
+  const box = h("div");
+  const go = async (offset) => { context.adjust({ offset, partition: number }); replace(box, await segmentPage(context, topic, number, go)); };
+  return replace(box, await segmentPage(context, topic, number, go));
+}
+
+async function segmentPage(context, topic, number, go) {
   const skip = Number(context.query.offset ?? 0);
   const { bucket, partitions: [status] } = await get(path("topics", topic.name, "archive"), { partition: number, offset: skip, limit: 50 });
-  const go = async (offset) => { context.adjust({ offset, partition: number }); replace(box, ...(await segments(context, topic, number)).childNodes); };
-  const box = card(`Archived segments of partition ${number}`, status.segments.length ? [
+  return card(`Archived segments of partition ${number}`, status.segments.length ? [
     table([...segmentNames.map((name, index) => ({ name, kind: index < 4 ? "right" : "tight", value: (row) => segmentRow(row)[index] })), { name: "Object", kind: "wrap wide-only", value: (row) => objectName(bucket, row) }], status.segments, { label: "Archived segments" }),
     h("div", { class: "pager" }, h("span", { class: "grow" }, status.archived ? `${count(status.archived.segments)} segments, ${bytes(status.archived.rows_bytes)} of Parquet made of ${bytes(status.archived.log_bytes)} of log; manifest ${status.archived.leader_epoch}.${status.archived.sequence}` : ""),
       skip > 0 && button("From the start", () => go(0), { kind: "small" }), status.next_offset !== null && button("Further", () => go(status.next_offset), { kind: "small" })),
   ] : empty("Nothing of it is archived", "Segments go to the bucket once they are sealed."), { flush: true });
-  return box;
 }
 
 // Settings

@@ -111,14 +111,14 @@ export function dialog({ title, body, action, danger, run, close = "Cancel", wid
   const box = h("dialog", { class: wide ? "wide" : "", "aria-label": title, onclose: end },
     h("form", { method: "dialog", onsubmit: submit },
       h("header", {}, h("h2", {}, title), button(icon("close"), () => box.close(), { kind: "plain", label: "Close" })),
-      h("div", { class: "body" }, body, typed && field(["Type ", h("strong", {}, byName), " to confirm"], typed), shownCommands, failure),
+      h("div", { class: "body" }, body, typed && field(["Type ", h("strong", {}, byName), " to confirm"], typed), commands && h("details", {}, h("summary", {}, "The same as a command"), shownCommands), failure),
       h("footer", {}, button(close, () => box.close()), confirm)));
   function end() {
     // What was said in the dialog stays to be read.
     if (toasts && box.contains(toasts)) document.body.append(toasts);
     box.remove();
   }
-  const refresh = () => { if (commands) replace(shownCommands, h("details", {}, h("summary", {}, "The same as a command"), commandList(commands()))); };
+  const refresh = () => { if (commands) replace(shownCommands, commandList(commands())); };
   async function submit(event) {
     event.preventDefault();
     if (!run) return box.close();
@@ -133,7 +133,9 @@ export function dialog({ title, body, action, danger, run, close = "Cancel", wid
     return undefined;
   }
   refresh();
-  box.addEventListener("change", () => { const open = shownCommands.querySelector("details")?.open; refresh(); if (open) shownCommands.querySelector("details").open = true; });
+  // Not when a field is left: what takes the place of an element takes its click, too.
+  box.addEventListener("input", refresh);
+  box.addEventListener("change", (event) => { if (!event.target.matches("input, textarea")) refresh(); });
   document.body.append(box);
   box.showModal();
   (typed ?? box.querySelector(".body input, .body select, .body textarea"))?.focus();

@@ -16,13 +16,11 @@ from benchmarks.client import load
 from benchmarks.peer.jars import CACHE, PeerUnavailable, jars_dir, java
 from benchmarks.plan import full_plan, quick_plan
 from benchmarks.process import BrokerFailed
-from benchmarks.report import BEGIN, print_table, readme_block, replace_block, write_docs, write_plot
+from benchmarks.report import BEGIN, DOCS, RESULTS, print_table, readme_block, replace_block, write_docs, write_plot
 from benchmarks.results import Results
 from benchmarks.run import carry_out
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results"
-DOCS = HERE.parent / "docs" / "PERFORMANCE.md"
 README = HERE.parent / "README.md"
 NEEDED_BYTES = 8 << 30
 

@@ -7,7 +7,6 @@ Prints a table, writes benchmarks/results/cluster.json. `--quick` takes about fo
 failovers.
 """
 
-import argparse
 import sys
 import tempfile
 import time
@@ -17,39 +16,16 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import limits
-from benchmarks.__main__ import DOCS, RESULTS
 from benchmarks.client import load
 from benchmarks.clusters import Cluster, KafkaCluster, TierlogCluster
 from benchmarks.failover import Failovers
-from benchmarks.peer.jars import CACHE, PeerUnavailable, jars_dir, java
+from benchmarks.peer.jars import CACHE, jars_dir, java
 from benchmarks.plan import cluster_plan
-from benchmarks.process import BrokerFailed
 from benchmarks.records import write_records
-from benchmarks.report import print_table, write_docs
+from benchmarks.report import RESULTS, compared
 from benchmarks.results import Results, describe_machine, describe_versions
 from benchmarks.run import KAFKA_SETTINGS, OthersCpu, memory, throughputs
 from benchmarks.workloads import Target
-
-FIGURES = "<!-- figures: written by python -m benchmarks.cluster --write-docs -->"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer jobs, fewer failovers")
-    parser.add_argument("--write-docs", action="store_true", help="put the figures into docs/PERFORMANCE.md")
-    parser.add_argument("--from", dest="given", type=Path, help="show the results of an earlier run instead")
-    choice = parser.parse_args()
-    console = Console() if sys.stdout.isatty() else Console(width=120)
-    try:
-        results = Results.read(choice.given) if choice.given else measure(choice.quick, console)
-    except (PeerUnavailable, load.LoadFailed, BrokerFailed, TimeoutError) as error:
-        console.print(f"[bold red]The benchmark cannot go on:[/] {error}")
-        return 1
-    print_table(results, console)
-    if choice.write_docs:
-        write_docs(results, DOCS, FIGURES)
-        console.print(f"figures in {DOCS}")
-    return 0
 
 
 def measure(quick: bool, console: Console) -> Results:
@@ -100,4 +76,4 @@ def measure_failovers(cluster: Cluster, results: Results, kills: int, pauses: in
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(compared("cluster", __doc__ or "", "fewer jobs, fewer failovers", measure))

@@ -15,13 +15,12 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from benchmarks.__main__ import DOCS
 from benchmarks.clusters import Cluster, KafkaCluster, TierlogCluster
 from benchmarks.failover import GIVE_UP_S, Failovers
 from benchmarks.network import Namespaces, namespaces, why_not
 from benchmarks.peer.jars import CACHE, PeerUnavailable, jars_dir, java
 from benchmarks.process import BrokerFailed
-from benchmarks.report import replace_block
+from benchmarks.report import DOCS, replace_block
 from benchmarks.results import describe_machine, describe_versions
 
 BROKERS = 3

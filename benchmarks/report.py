@@ -1,12 +1,26 @@
-"""Results for people: a table, a plot, and the blocks of figures in docs/PERFORMANCE.md and the README."""
+"""Results for people: a table, a plot, and the blocks of figures in docs/PERFORMANCE.md and the README.
 
+Also the command of benchmarks that compare brokers (`compared`), and lines of those with targets of their own.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.client.load import LoadFailed
+from benchmarks.peer.jars import PeerUnavailable
+from benchmarks.process import BrokerFailed
 from benchmarks.results import Results, Row
 
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "PERFORMANCE.md"
+RESULTS = Path(__file__).resolve().parent / "results"
 BEGIN, END = "<!-- figures: written by python -m benchmarks --write-docs -->", "<!-- end of figures -->"
 DOUBTFUL_SHARE = 0.05
 BUSY_CORES = 0.95
@@ -189,3 +203,71 @@ def replace_block(page: Path, begin: str, text: str) -> None:
     assert found, f"{page} has no line {begin}"
     _, _, after = rest.partition(END)
     page.write_text(f"{before}{begin}\n\n{text}\n\n{END}{after}")
+
+
+# Commands
+
+
+def figures_of(name: str) -> str:
+    return f"<!-- figures: written by python -m benchmarks.{name} --write-docs -->"
+
+
+def compared(name: str, about: str, quick: str, measure: Callable[[bool, Console], Results]) -> int:
+    """The command of a benchmark that compares tierlog with Apache Kafka. `quick` says what a quick run leaves out."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=about)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--write-docs", action="store_true", help=f"put the figures into docs/{DOCS.name}")
+    parser.add_argument("--from", dest="given", type=Path, help="show the results of an earlier run instead")
+    choice = parser.parse_args()
+    if choice.quick and choice.write_docs:
+        parser.error("a quick run is too noisy for the docs: leave out --quick")
+    console = console_of_width(120)
+    try:
+        results = Results.read(choice.given) if choice.given else measure(choice.quick, console)
+    except (PeerUnavailable, LoadFailed, BrokerFailed, TimeoutError) as error:
+        console.print(f"[bold red]The benchmark cannot go on:[/] {escape(str(error))}")
+        return 1
+    print_table(results, console)
+    if choice.write_docs:
+        write_docs(results, DOCS, figures_of(name))
+        console.print(f"figures in {DOCS}")
+    return 0
+
+
+def console_of_width(width: int) -> Console:
+    return Console() if sys.stdout.isatty() else Console(width=width)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A figure with a target of its own."""
+
+    what: str
+    figure: str
+    ratio: float
+    target: str
+    met: bool
+
+
+def tell_lines(name: str, title: str, facts: str, lines: Sequence[Line], console: Console, page: Path | None) -> None:
+    """Prints the lines, keeps them in benchmarks/results, and puts them into a page if there is one."""
+    table = Table(title=title, title_justify="left")
+    for heading in ("", "measured", "ratio", "target", ""):
+        table.add_column(heading)
+    for line in lines:
+        verdict = "[green]met[/]" if line.met else "[yellow]falls short[/]"
+        table.add_row(line.what, line.figure, f"{line.ratio:.2f}", line.target, verdict)
+    console.print(table)
+    console.print(facts)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps([asdict(line) for line in lines], indent=1))
+    if page is not None:
+        replace_block(page, figures_of(name), "\n".join([facts, "", *_line_rows(lines)]))
+        console.print(f"figures in {page}")
+
+
+def _line_rows(lines: Sequence[Line]) -> Iterator[str]:
+    yield from ("| | measured | ratio | target | |", "|---|---|---|---|---|")
+    for line in lines:
+        verdict = "target met" if line.met else "falls short"
+        yield f"| {line.what} | {line.figure} | {line.ratio:.2f} | {line.target} | {verdict} |"

@@ -19,11 +19,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from benchmarks import limits
-from benchmarks.__main__ import DOCS, RESULTS
 from benchmarks.peer.jars import CACHE, PeerUnavailable, jars_dir, java
 from benchmarks.peer.kafka import KafkaServer
 from benchmarks.process import BrokerFailed, BrokerProcess
-from benchmarks.report import print_table, write_docs
+from benchmarks.report import DOCS, RESULTS, print_table, write_docs
 from benchmarks.results import Results, describe_machine, describe_versions
 from benchmarks.run import KAFKA_SETTINGS, OthersCpu
 from benchmarks.service import TierlogServer

@@ -30,11 +30,10 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.__main__ import DOCS
 from benchmarks.peer.jars import CACHE, PeerUnavailable, fetch_connector, jars_dir, java
 from benchmarks.peer.kafka import KafkaServer
 from benchmarks.process import wait_for
-from benchmarks.report import replace_block
+from benchmarks.report import DOCS, replace_block
 from benchmarks.results import describe_machine, describe_versions
 from cold_tier.layout import PartitionLayout, SegmentName
 from cold_tier.manifest.model import EpochStart, SegmentEntry

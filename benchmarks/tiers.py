@@ -11,7 +11,6 @@ Prints a table, writes benchmarks/results/tiers.json. `--write-docs` puts the ta
 
 import argparse
 import asyncio
-import json
 import os
 import statistics
 import sys
@@ -19,19 +18,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.client import load
 from benchmarks.events import event_batches
 from benchmarks.far_store import BYTES_PER_S, LATENCY_S, far_store
 from benchmarks.process import wait_for
-from benchmarks.report import replace_block
+from benchmarks.report import DOCS, Line, tell_lines
 from benchmarks.service import TierlogServer
 from cold_tier.cache import ColdReadSettings
 from cold_tier.format.write import ROW_GROUP_BYTES, write_segment
@@ -47,20 +45,8 @@ from hot_tier.record.compression import Codec
 from offloader.archive import ArchiveJob, archive_segment
 from tests.support.s3 import credentials, weed
 
-DOCS = Path(__file__).resolve().parents[1] / "docs" / "PERFORMANCE.md"
-FIGURES = "<!-- figures: written by python -m benchmarks.tiers --write-docs -->"
-RESULTS = Path(__file__).resolve().parent / "results"
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 PARTITIONS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    what: str
-    figure: str
-    ratio: float
-    target: str
-    met: bool
 
 
 def archive_speed(directory: Path, log_mb: int) -> Iterator[Line]:
@@ -241,21 +227,8 @@ def main() -> int:
             (own := directory / distance.__name__).mkdir()
             with distance(own) as place:
                 lines += consume_both(own, place, choice.mb)
-    table = Table(title="The cold tier", title_justify="left")
-    for heading in ("", "measured", "ratio", "target", ""):
-        table.add_column(heading)
-    for line in lines:
-        verdict = "[green]met[/]" if line.met else "[yellow]falls short[/]"
-        table.add_row(line.what, line.figure, f"{line.ratio:.2f}", line.target, verdict)
-    console.print(table)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "tiers.json").write_text(json.dumps([asdict(line) for line in lines], indent=1))
-    if choice.write_docs:
-        table_lines = ["| | measured | ratio | target | |", "|---|---|---|---|---|"]
-        for line in lines:
-            verdict = "target met" if line.met else "falls short"
-            table_lines.append(f"| {line.what} | {line.figure} | {line.ratio:.2f} | {line.target} | {verdict} |")
-        replace_block(DOCS, FIGURES, "\n".join([f"{choice.mb} MB of log, {os.cpu_count()} cores.", "", *table_lines]))
+    facts = f"{choice.mb} MB of log, {os.cpu_count()} cores."
+    tell_lines("tiers", "The cold tier", facts, lines, console, DOCS if choice.write_docs else None)
     return 0
 
 

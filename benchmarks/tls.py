@@ -6,7 +6,6 @@ TLS, and with TLS and a login by SCRAM. Prints a table, writes benchmarks/result
 `--quick` one.
 """
 
-import argparse
 import socket
 import ssl
 import subprocess
@@ -19,23 +18,20 @@ from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from rich.console import Console
-from rich.markup import escape
 
 from benchmarks import limits
-from benchmarks.__main__ import DOCS, RESULTS
 from benchmarks.client import load
-from benchmarks.peer.jars import CACHE, PeerUnavailable, jars_dir, java
+from benchmarks.peer.jars import CACHE, jars_dir, java
 from benchmarks.peer.kafka import KafkaServer
 from benchmarks.plan import plain_plan, tls_plan
 from benchmarks.process import BrokerFailed, BrokerProcess, free_port
 from benchmarks.records import write_records
-from benchmarks.report import print_table, write_docs
+from benchmarks.report import RESULTS, compared
 from benchmarks.results import Results, describe_machine, describe_versions
 from benchmarks.run import KAFKA_SETTINGS, OthersCpu, throughputs
 from benchmarks.service import TierlogServer
 from benchmarks.workloads import Target
 
-FIGURES = "<!-- figures: written by python -m benchmarks.tls --write-docs -->"
 USER, PASSWORD = "ada", "a-long-password"
 ITERATIONS = 4096
 
@@ -57,27 +53,6 @@ class Secured(NamedTuple):
 
     def at(self, port: int) -> str:
         return f"{self.broker.host}:{port}"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.tls", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer jobs, and a JVM that is hardly warm")
-    parser.add_argument("--write-docs", action="store_true", help="put the figures into docs/PERFORMANCE.md")
-    parser.add_argument("--from", dest="given", type=Path, help="show the results of an earlier run instead")
-    choice = parser.parse_args()
-    if choice.quick and choice.write_docs:
-        parser.error("a quick run is too noisy for the docs: leave out --quick")
-    console = Console() if sys.stdout.isatty() else Console(width=120)
-    try:
-        results = Results.read(choice.given) if choice.given else measure(choice.quick, console)
-    except (PeerUnavailable, load.LoadFailed, BrokerFailed, TimeoutError) as error:
-        console.print(f"[bold red]The benchmark cannot go on:[/] {escape(str(error))}")
-        return 1
-    print_table(results, console)
-    if choice.write_docs:
-        write_docs(results, DOCS, FIGURES)
-        console.print(f"figures in {DOCS}")
-    return 0
 
 
 def measure(quick: bool, console: Console) -> Results:
@@ -212,4 +187,4 @@ def _agreed(side: Secured, certificates: Certificates) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(compared("tls", __doc__ or "", "fewer jobs, and a JVM that is hardly warm", measure))

@@ -6,7 +6,6 @@ leave syncing to the kernel, and once both sync before they answer. Prints a tab
 benchmarks/results/transactions.json. Takes about four minutes, `--quick` one.
 """
 
-import argparse
 import sys
 import tempfile
 import time
@@ -14,22 +13,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.markup import escape
 
 from benchmarks import limits
-from benchmarks.__main__ import DOCS, RESULTS
 from benchmarks.client import load
-from benchmarks.peer.jars import CACHE, PeerUnavailable, jars_dir, java
+from benchmarks.peer.jars import CACHE, jars_dir, java
 from benchmarks.peer.kafka import KafkaServer
-from benchmarks.process import BrokerFailed, BrokerProcess
+from benchmarks.process import BrokerProcess
 from benchmarks.records import write_records
-from benchmarks.report import print_table, write_docs
+from benchmarks.report import RESULTS, compared
 from benchmarks.results import Results, describe_machine, describe_versions
 from benchmarks.run import KAFKA_SETTINGS, OthersCpu
 from benchmarks.service import TierlogServer
 from benchmarks.workloads import Flush, Produce, Target
 
-FIGURES = "<!-- figures: written by python -m benchmarks.transactions --write-docs -->"
 RECORD_BYTES = 100
 GROUPS: dict[Flush, str] = {"os": "transactions", "commit": "transactions, synced"}
 
@@ -44,27 +40,6 @@ class Job(NamedTuple):
 
 JOBS = (Job(1, "os"), Job(100, "os"), Job(10_000, "os"), Job(100, "commit"), Job(10_000, "commit"))
 WITHOUT = Produce(RECORD_BYTES, "all", "none", 64 << 10)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.transactions", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="shorter, and a JVM that is hardly warm")
-    parser.add_argument("--write-docs", action="store_true", help="put the figures into docs/PERFORMANCE.md")
-    parser.add_argument("--from", dest="given", type=Path, help="show the results of an earlier run instead")
-    choice = parser.parse_args()
-    if choice.quick and choice.write_docs:
-        parser.error("a quick run is too noisy for the docs: leave out --quick")
-    console = Console() if sys.stdout.isatty() else Console(width=120)
-    try:
-        results = Results.read(choice.given) if choice.given else measure(choice.quick, console)
-    except (PeerUnavailable, load.LoadFailed, BrokerFailed, TimeoutError) as error:
-        console.print(f"[bold red]The benchmark cannot go on:[/] {escape(str(error))}")
-        return 1
-    print_table(results, console)
-    if choice.write_docs:
-        write_docs(results, DOCS, FIGURES)
-        console.print(f"figures in {DOCS}")
-    return 0
 
 
 def measure(quick: bool, console: Console) -> Results:
@@ -134,4 +109,4 @@ def transactions(target: Target, job: Job, seconds: float) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(compared("transactions", __doc__ or "", "shorter, and a JVM that is hardly warm", measure))

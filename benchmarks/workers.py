@@ -29,9 +29,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.__main__ import RESULTS
 from benchmarks.peer.jars import CACHE
-from benchmarks.report import replace_block
+from benchmarks.report import RESULTS, replace_block
 from benchmarks.results import describe_machine, tierlog_commit
 from benchmarks.service import TierlogServer
 

@@ -16,10 +16,10 @@ import psutil
 from rich.console import Console
 from rich.markdown import Markdown
 
-from benchmarks.__main__ import HERE, RESULTS
+from benchmarks.__main__ import HERE
 from benchmarks.client import load
 from benchmarks.peer.jars import CACHE
-from benchmarks.report import replace_block
+from benchmarks.report import RESULTS, replace_block
 from benchmarks.results import describe_machine, tierlog_commit
 from benchmarks.scale import connections, metadata
 from benchmarks.scale.report import BEGIN, markdown

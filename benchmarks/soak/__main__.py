@@ -15,9 +15,8 @@ import psutil
 from rich.console import Console
 from rich.markdown import Markdown
 
-from benchmarks.__main__ import DOCS, RESULTS
 from benchmarks.peer.jars import CACHE
-from benchmarks.report import replace_block
+from benchmarks.report import DOCS, RESULTS, replace_block
 from benchmarks.results import describe_machine, tierlog_commit
 from benchmarks.service import TierlogServer
 from benchmarks.soak.check import check

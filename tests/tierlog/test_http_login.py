@@ -368,7 +368,7 @@ async def test_a_users_quota_counts_whatever_the_client_says_it_is(
         # Kafka's handlers charge the same accounts.
         assert node.quotas.charge("k", "produce", 5_000, node.clock(), "ada") > 0
         before = metrics.throttled_ms
-        messages = "/api/v1/topics/t/partitions/0/messages?offset=0"
+        messages = "/api/v1/topics/t/partitions/0/messages?offset=0&max_bytes=150000"
         assert await client.status({**ada, "X-Client-Id": "c"}, messages) == 200
         assert metrics.throttled_ms > before, "reading has an account of its own"
 

@@ -84,6 +84,16 @@ STARTERS = {
 }
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """Half a million objects are made, and stay: the garbage collector would look through them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(WITH_REAL_PROCESSES):
@@ -101,7 +111,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     forks.remember_environment()
     if any(item.get_closest_marker("process") for item in session.items):
         forks.SERVER.start()
-    # Half a million objects, of all modules and tests, that a full collection would look through again and again.
     gc.freeze()
 
 

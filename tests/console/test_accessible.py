@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.console.actions import ACTIONS
 from tests.console.browser import NARROW, WIDE, Browser
 from tests.console.test_pages import PAGES
 from tierlog.process import ServeProcess
@@ -34,15 +35,13 @@ def test_page(browser: Browser, scene: ServeProcess, axe: str, page: str) -> Non
         assert serious(browser, axe) == []
 
 
+@pytest.mark.timeout(300)
 def test_dialogs(browser: Browser, scene: ServeProcess, axe: str) -> None:
-    for place, button in (
-        ("/topics", "New topic"),
-        ("/topics/orders", "Delete"),
-        ("/topics/orders/messages", "Produce"),
-        ("/groups/billing", "Reset offsets"),
-    ):
-        browser.open(scene.url, place)
-        browser.press(button)
+    for action in ACTIONS.values():
+        if action.place.startswith("*"):
+            continue
+        browser.open(scene.url, action.place)
+        browser.press(action.button, "main")
         browser.wait_for("The same as a command")
         assert serious(browser, axe) == []
 

@@ -28,7 +28,8 @@ def test_pictures(browser: Browser, scene: ServeProcess) -> None:
         def measured() -> bool:
             [broker] = client.get(path("cluster", "figures"))["brokers"]
             values = broker["history"]["in"]["hour"]["values"]
-            return len(values) >= POINTS and None not in values
+            assert None not in values, "the broker stood still for more than a minute: take the pictures again"
+            return len(values) >= POINTS
 
         wait_until(measured, "there is something to draw", 500)
     browser.look("light", WIDE)

@@ -1,8 +1,9 @@
 """The worker process of queries and key searches: lowest priority, bounded memory, one job at a time.
 
-The broker starts it and talks with it over its standard input and output (`gateway.sql.frames`). It reads the bucket
-itself; records that are not in the bucket it asks the broker for, chunk by chunk. It writes nothing, neither files nor
-objects. It ends when its standard input ends, so a killed broker leaves no worker behind.
+The broker starts it, gives it its priority, and talks with it over its standard input and output
+(`gateway.sql.frames`). It reads the bucket itself; records that are not in the bucket it asks the broker for, chunk by
+chunk. It writes nothing, neither files nor objects. It ends when its standard input ends, so a killed broker leaves no
+worker behind.
 """
 
 import contextlib
@@ -37,7 +38,6 @@ from gateway.sql.table import Cancelled, Context, Scanned, TopicTable
 from hot_tier.clock import steady_s
 from hot_tier.errors import TierlogError
 
-NICE: Final = 19
 BESIDE_BYTES: Final = 512 << 20
 """Memory of a worker besides DuckDB's: bytes that were fetched ahead, the result, and what allocators keep."""
 PROGRESS_S: Final = 0.5
@@ -351,7 +351,6 @@ def bound_memory(memory_bytes: int) -> None:
 
 
 def main() -> None:
-    os.nice(NICE)
     broker = Broker()
     _, start = broker.receive()
     worker = Worker(broker, start)

@@ -11,7 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cold_tier.objects.open import StoreSettings
+from gateway.sql.jobs import Start
 from gateway.sql.settings import SqlSettings
+from gateway.sql.worker_process import WorkerProcess
 from hot_tier.ids import Offset
 from hot_tier.record.control import MarkerKind
 from tests.gateway.http.test_archive import OLD, make_archived
@@ -310,6 +313,25 @@ async def test_a_worker_has_the_lowest_priority_and_ends_with_the_broker(serve):
     process = psutil.Process(worker._process.pid)
     await node.end()
     await until(lambda: not process.is_running())
+
+
+async def test_a_worker_imports_at_the_lowest_priority(monkeypatch):
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", sleeps := Sleeps())
+    await WorkerProcess.start(Start(StoreSettings("file:///nowhere"), 1 << 28, 2))
+    assert psutil.Process(sleeps.process.pid).nice() == 19, "before it runs a line of ours"
+    sleeps.process.kill()
+    await sleeps.process.wait()
+
+
+class Sleeps:
+    """Starts a process that does nothing in the worker's place."""
+
+    def __init__(self) -> None:
+        self.start = asyncio.subprocess.create_subprocess_exec
+
+    async def __call__(self, *_: object, **pipes: object) -> asyncio.subprocess.Process:
+        self.process = await self.start("sleep", "60", **pipes)
+        return self.process
 
 
 async def test_a_worker_that_is_killed_costs_its_query_alone(serve):

@@ -40,10 +40,10 @@ def sync_file(path: str) -> None:
         os.close(fd)
 
 
-def check_in_place(path: str, fd: int) -> None:
+def check_in_place(path: str, file: "OpenFile") -> None:
     """Raises OSError unless `path` leads to the open file."""
-    there, ours = os.stat(path), os.fstat(fd)
-    if (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+    there = os.stat(path)
+    if (there.st_dev, there.st_ino) != file.identity:
         raise OSError(errno.ESTALE, "another file is in the place of the one that is written", path)
 
 
@@ -125,13 +125,22 @@ def _room(length: int) -> memoryview:
 
 
 class OpenFile:
-    __slots__ = ("fd", "pins", "unused")
+    __slots__ = ("_identity", "fd", "pins", "unused")
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
+        self._identity: tuple[int, int] | None = None
         self.pins = 0
         self.unused = False
         """No longer in the pool: close it with the last pin."""
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Returns its device and its number there."""
+        if self._identity is None:
+            found = os.fstat(self.fd)
+            self._identity = found.st_dev, found.st_ino
+        return self._identity
 
     def pin(self) -> "OpenFile":
         self.pins += 1

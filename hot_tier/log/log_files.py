@@ -285,25 +285,28 @@ class LogFiles:
 
     def take_changes(self, active: Segment) -> FlushJob:
         """Returns the work that makes everything written until now durable, and counts it as under way."""
-        job = FlushJob(
-            recovery_point(active),
-            sealed=[(segment, segment.file().pin()) for segment in self._unsealed],
-            active=(active.path, active.file().pin()) if active.size else None,
-        )
+        job = FlushJob(recovery_point(active))
+        if active.size:
+            job.active = active.path, active.file().pin()
+        if self.changed or self._new_directories or self._history:
+            self._take_more(job)
+        return job
+
+    def _take_more(self, job: FlushJob) -> None:
+        directories: list[str] = []
         if self._new_directories:
-            job.directories = [self._disk.logs_directory, os.path.dirname(self.directory)]
+            directories += self._disk.logs_directory, os.path.dirname(self.directory)
             job.points = self._disk.recovery_points
         if self._names_changed or self._epochs_changed or self._start_changed or self._history:
-            job.directories.append(self.directory)
-        if self._epochs_changed:
-            job.synced.append(os.path.join(self.directory, names.LEADER_EPOCHS))
-        if self._start_changed:
-            job.synced.append(os.path.join(self.directory, names.LOG_START))
+            directories.append(self.directory)
+        job.directories = directories
+        job.sealed = [(segment, segment.file().pin()) for segment in self._unsealed]
+        changed = ((self._epochs_changed, names.LEADER_EPOCHS), (self._start_changed, names.LOG_START))
+        job.synced = [os.path.join(self.directory, name) for has_changed, name in changed if has_changed]
         job.written = self._history
         self._new_directories = self._names_changed = self._epochs_changed = self._start_changed = False
         self._unsealed = []
         self._history = []
-        return job
 
     def synced(self, job: FlushJob) -> None:
         """Notes that the work of `take_changes` is done."""

@@ -96,7 +96,7 @@ class LogSync:
         if active is None or self.failure is not None or not active.is_open:
             return
         try:
-            check_in_place(active.path, active.file().fd)
+            check_in_place(active.path, active.file())
         except OSError as error:
             self.fail(StorageFailure(f"the file that is written is gone: {error}", where=active.path))
 

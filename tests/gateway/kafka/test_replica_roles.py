@@ -21,6 +21,7 @@ from hot_tier.record.batch import iter_headers
 from hot_tier.record.records import NewRecord, encode_records
 from tests.gateway.kafka.members import Member, members
 from tests.gateway.kafka.node import now_ms
+from tests.hot_tier.log.support import sync_each_with
 from tests.support.waiting import until
 
 DEADLINE_S = 20
@@ -133,7 +134,7 @@ async def test_acknowledged_by_the_leader_is_synced_there(tmp_path, monkeypatch,
         time.sleep(0.005)
         os.fdatasync(fd)
 
-    monkeypatch.setattr("hot_tier.log.files.sync_data", slowly)
+    monkeypatch.setattr("hot_tier.log.sync_threads.sync_each", sync_each_with(slowly))
     async with members(tmp_path, *nodes) as cluster:
         await cluster.create(*nodes)
         async with cluster[1].connect() as wire:

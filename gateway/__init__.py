@@ -15,6 +15,6 @@
 `authorizer`        who may do what
 `listener`          sockets, and who may connect to them
 `kafka_settings`    settings of the Kafka listener
-`budget`, `lane`, `loop_delay`, `off_loop`   how memory and the event loop are shared
+`budget`, `lane`, `loop_delay`, `off_loop`, `timeouts`   how memory, the event loop and its timers are shared
 `certificate_names`, `logins`, `principal`, `sasl`, `tls`, `tokens`   how a sender proves who it is
 """

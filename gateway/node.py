@@ -12,6 +12,7 @@ from gateway.lane import Lane
 from gateway.logins import FailedLogins
 from gateway.loop_delay import LoopDelay
 from gateway.off_loop import COMPRESS_ON_LOOP_BYTES, ON_LOOP_BYTES
+from gateway.timeouts import Timeouts
 from hot_tier.clock import steady_s
 from hot_tier.cluster.acl_admin import AclAdmin
 from hot_tier.cluster.kept import KeptSettings
@@ -81,6 +82,7 @@ class Node:
     failed_logins: FailedLogins = field(init=False)
     lane: Lane = field(init=False, default_factory=Lane)
     loop_delay: LoopDelay = field(init=False, default_factory=LoopDelay)
+    timeouts: Timeouts = field(init=False, default_factory=Timeouts)
     _limits: "dict[str, tuple[TopicConfig, BatchLimits, BatchLimits]]" = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -41,7 +41,7 @@ from hot_tier.replication.local_partition import LocalPartition
 from hot_tier.replication.readable import Waiter
 from hot_tier.replication.roles import Event, Role
 from hot_tier.replication.too_old import TooOld, keeps_ms
-from hot_tier.replication.waiting import Waiting, copy_of
+from hot_tier.replication.waiting import Told, Waiting, copy_of
 
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
@@ -185,7 +185,7 @@ class LedPartition(LocalPartition):
         acks: int = ACKS_ALL,
         verification: Verification | None = None,
     ) -> Appended:
-        """Writes a validated batch and begins its commit. `when_acknowledged` tells when it is done. A batch that would
+        """Writes a validated batch and begins its commit. `tell_acknowledged` tells when it is done. A batch that would
         begin a transaction without a valid verification raises InvalidTransactionState."""
         self._check_may_append(acks)
         appended = self.log.append(batch, header, self.leader_epoch, now_ms, verification)
@@ -233,23 +233,20 @@ class LedPartition(LocalPartition):
         if self._append_listeners:
             self._tell_append_listeners()
 
-    def when_acknowledged(self, end_offset: Offset, acks: int) -> asyncio.Future[None] | None:
-        """Returns None if everything below `end_offset` is as safe as `acks` asks, else a future for that moment."""
-        if acks == ACKS_ALL:
-            return self.when_committed(end_offset)
-        if acks == ACKS_NONE or self.leadership.held >= end_offset:
-            return None
+    def tell_acknowledged(self, end_offset: Offset, acks: int, waiter: Told) -> bool:
+        """Tells the waiter when everything below `end_offset` is as safe as `acks` asks. Returns False if it is."""
+        reached = self.high_watermark if acks == ACKS_ALL else self.leadership.held
+        if acks == ACKS_NONE or reached >= end_offset:
+            return False
         if self.failure is not None:
             raise copy_of(self.failure)
-        return self._unsafe.add(end_offset)
+        (self._uncommitted if acks == ACKS_ALL else self._unsafe).add(end_offset, waiter)
+        return True
 
     def when_committed(self, end_offset: Offset) -> asyncio.Future[None] | None:
         """Returns None if everything below `end_offset` is committed already, else a future for that moment."""
-        if self.high_watermark >= end_offset:
-            return None
-        if self.failure is not None:
-            raise copy_of(self.failure)
-        return self._uncommitted.add(end_offset)
+        future: asyncio.Future[None] = self._loop.create_future()
+        return future if self.tell_acknowledged(end_offset, ACKS_ALL, future) else None
 
     def check_committed_known(self) -> None:
         """Raises OffsetNotAvailable until a new leader has committed all that it began with. Before that it does not

@@ -4,32 +4,39 @@ They are kept in the order of their end offsets and answered from the front: an 
 per request.
 """
 
-import asyncio
 from collections import deque
+from typing import Protocol
 
 from hot_tier.errors import TierlogError
 from hot_tier.ids import Offset
 
 
+class Told(Protocol):
+    """Who waits: a future, or something that notes what it is told and does no more at once."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: None, /) -> None: ...
+
+    def set_exception(self, exception: BaseException, /) -> None: ...
+
+
 class Waiting:
-    __slots__ = ("_loop", "_queue")
+    __slots__ = ("_queue",)
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._queue: deque[tuple[Offset, asyncio.Future[None]]] = deque()
+        self._queue: deque[tuple[Offset, Told]] = deque()
 
-    def add(self, end_offset: Offset) -> asyncio.Future[None]:
-        future: asyncio.Future[None] = self._loop.create_future()
+    def add(self, end_offset: Offset, waiter: Told) -> None:
         queue = self._queue
         if not queue or queue[-1][0] <= end_offset:
-            queue.append((end_offset, future))
+            queue.append((end_offset, waiter))
         else:
             # A repeated batch of an idempotent producer: its original may wait in the middle.
             at = len(queue)
             while at and queue[at - 1][0] > end_offset:
                 at -= 1
-            queue.insert(at, (end_offset, future))
-        return future
+            queue.insert(at, (end_offset, waiter))
 
     def answer(self, reached: Offset, but: TierlogError | None = None) -> None:
         """Answers all that wait for `reached` or less, `but` with this error if there is one."""
@@ -40,17 +47,17 @@ class Waiting:
     def refuse(self, reason: TierlogError) -> None:
         """Answers everyone with an error."""
         queue, self._queue = self._queue, deque()
-        for _, future in queue:
-            _settle(future, reason)
+        for _, waiter in queue:
+            _settle(waiter, reason)
 
 
-def _settle(future: "asyncio.Future[None]", error: TierlogError | None) -> None:
-    if future.done():
+def _settle(waiter: Told, error: TierlogError | None) -> None:
+    if waiter.done():
         return
     if error is None:
-        future.set_result(None)
+        waiter.set_result(None)
     else:
-        future.set_exception(copy_of(error))
+        waiter.set_exception(copy_of(error))
 
 
 def copy_of(error: TierlogError) -> TierlogError:

@@ -17,7 +17,7 @@ def high_watermark(current: Offset, durable_ends: Mapping[NodeId, Offset], in_sy
     """
     if not in_sync:
         return current
-    lowest = min(durable_ends.get(node, current) for node in in_sync)
+    lowest = min([durable_ends.get(node, current) for node in in_sync])
     return max(current, lowest)
 
 

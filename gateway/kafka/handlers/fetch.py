@@ -32,6 +32,7 @@ from gateway.kafka.protocol.messages.fetch import (
     PartitionData,
 )
 from gateway.kafka.sessions.fetch import MAX_PARTITIONS, Plan, Wanted, news
+from gateway.timeouts import Timeouts
 from hot_tier.cluster.acls import Operation, ResourceType
 from hot_tier.errors import FencedLeaderEpoch, NotLeader, TierlogError
 from hot_tier.replication.readable import ReadablePartition
@@ -66,7 +67,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
     outcomes = fetch.locate()
     if wait_ms <= 0 or not plan.wanted or fetch.enough(outcomes, min_bytes):
         return fetch.answer(outcomes)
-    return LongPoll(fetch, outcomes, min_bytes, wait_ms).future
+    return LongPoll(fetch, outcomes, min_bytes, wait_ms, node.timeouts)
 
 
 class Fetch:
@@ -276,36 +277,41 @@ class Fetch:
         return [NodeEndpoint(each.id, at.host, at.port, each.rack) for each, at in self._context.reachable(brokers)]
 
 
-class LongPoll:
+class LongPoll(asyncio.Future[FetchResponse]):
     """A fetch that waits for more bytes in any of its partitions, or until its time is over.
 
-    Partitions call back during an append, so the callback only schedules another look. If the client disconnects, the
-    future is cancelled.
+    Partitions call back during an append, so the callback only schedules another look. If the client disconnects, this
+    is cancelled.
     """
 
-    __slots__ = ("_fetch", "_loop", "_min_bytes", "_partitions", "_scheduled", "_timer", "_wake", "future")
-
-    def __init__(self, fetch: Fetch, outcomes: Sequence[Outcome], min_bytes: int, wait_ms: int) -> None:
+    def __init__(
+        self, fetch: Fetch, outcomes: Sequence[Outcome], min_bytes: int, wait_ms: int, timeouts: Timeouts
+    ) -> None:
+        super().__init__()
         self._fetch = fetch
         self._min_bytes = min_bytes
-        self._loop = asyncio.get_running_loop()
         self._scheduled = False
-        self._wake = self._partition_moved
         self._partitions = [outcome.partition for outcome in outcomes if isinstance(outcome, Located)]
-        self.future: asyncio.Future[FetchResponse] = self._loop.create_future()
         for partition in self._partitions:
-            partition.add_waiter(self._wake)
-        self._timer = self._loop.call_later(wait_ms / 1000, self._look, True)
-        self.future.add_done_callback(self._stop)
+            partition.add_waiter(self._partition_moved)
+        self._timeouts = timeouts
+        self._tick = timeouts.begin(self, wait_ms / 1000)
+
+    def cancel(self, msg: object = None) -> bool:
+        self._stop()
+        return super().cancel(msg)
+
+    def expire(self) -> None:
+        self._look(last=True)
 
     def _partition_moved(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._look, False)
+            self.get_loop().call_soon(self._look)
 
-    def _look(self, last: bool) -> None:
+    def _look(self, *, last: bool = False) -> None:
         self._scheduled = False
-        if self.future.done():
+        if self.done():
             return
         try:
             outcomes = self._fetch.locate()
@@ -313,27 +319,28 @@ class LongPoll:
                 return
             answer = self._fetch.answer(outcomes)
         except Exception as error:
-            self.future.set_exception(error)
+            self._stop()
+            self.set_exception(error)
             return
+        self._stop()
         if isinstance(answer, FetchResponse):
-            self.future.set_result(answer)
+            self.set_result(answer)
         else:
-            self._stop(self.future)
             asyncio.ensure_future(answer).add_done_callback(self._finish)
 
     def _finish(self, cold: "asyncio.Future[FetchResponse]") -> None:
-        if self.future.done():
+        if self.done():
             return
         error = cold.exception()
         if error is None:
-            self.future.set_result(cold.result())
+            self.set_result(cold.result())
         else:
-            self.future.set_exception(error)
+            self.set_exception(error)
 
-    def _stop(self, _: "asyncio.Future[FetchResponse]") -> None:
-        self._timer.cancel()
+    def _stop(self) -> None:
+        self._timeouts.end(self, self._tick)
         for partition in self._partitions:
-            partition.remove_waiter(self._wake)
+            partition.remove_waiter(self._partition_moved)
         self._partitions = []
 
 

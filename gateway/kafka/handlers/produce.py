@@ -43,7 +43,6 @@ from gateway.kafka.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from gateway.kafka.refusals import Refusals
 from gateway.off_loop import in_thread
 from hot_tier.cluster.acls import Operation, ResourceType
 from hot_tier.errors import (
@@ -74,11 +73,37 @@ ON_LOOP_S: Final = 0.02
 
 _log = structlog.get_logger()
 
-Commit = tuple[PartitionProduceResponse, asyncio.Future[None], TopicPartition, BatchHeader]
-"""An answer, the future it waits for, the partition, and the batch."""
 Later = tuple[str, PartitionProduceData, list[PartitionProduceResponse], int, bool]
 """A topic, a batch that is not appended yet, the list and index for its answer, and whether it is to be checked in a
 thread."""
+
+
+class Commit:
+    """A batch whose acknowledgement waits. The partition tells it the outcome, once."""
+
+    __slots__ = ("_decided", "answer", "error", "header", "response", "tp")
+
+    def __init__(self, answer: PartitionProduceResponse, tp: TopicPartition, header: BatchHeader) -> None:
+        self.answer = answer
+        self.tp = tp
+        self.header = header
+        self.error: BaseException | None = None
+        self.response: CommitWait | None = None
+        """What waits for it, once the whole request is appended."""
+        self._decided = False
+
+    def done(self) -> bool:
+        return self._decided
+
+    def set_result(self, _: None) -> None:
+        self._decided = True
+        response, self.response = self.response, None
+        if response is not None:
+            response.decided(self)
+
+    def set_exception(self, error: BaseException) -> None:
+        self.error = error
+        self.set_result(None)
 
 
 class RecordErrors:
@@ -230,7 +255,7 @@ def _answer(
         return None
     if context.api_version >= 10:
         response.node_endpoints = _endpoints(response, context)
-    return CommitWait(response, commits, request.timeout_ms, context.refusals).future if commits else response
+    return CommitWait(response, commits, request.timeout_ms, context) if commits else response
 
 
 def _writable(topic: str, data: PartitionProduceData, context: RequestContext) -> tuple[LedPartition, memoryview]:
@@ -279,9 +304,9 @@ def _append(
         appended.log_append_time_ms,
         partition.log_start_offset,
     )
-    acknowledged = partition.when_acknowledged(appended.end_offset, acks)
-    if acknowledged is not None:
-        commits.append((answer, acknowledged, partition.tp, header))
+    commit = Commit(answer, partition.tp, header)
+    if partition.tell_acknowledged(appended.end_offset, acks, commit):
+        commits.append(commit)
     return answer
 
 
@@ -325,50 +350,41 @@ def _endpoints(response: ProduceResponse, context: RequestContext) -> list[NodeE
     return [NodeEndpoint(each.id, at.host, at.port, each.rack) for each, at in context.reachable(brokers)]
 
 
-class CommitWait:
+class CommitWait(asyncio.Future[ProduceResponse]):
     """A response that waits only for commits. It answers when all are decided or the time is over."""
 
-    __slots__ = ("_open", "_refusals", "_response", "_timer", "future")
-
-    def __init__(self, response: ProduceResponse, commits: list[Commit], timeout_ms: int, refusals: Refusals) -> None:
-        loop = asyncio.get_running_loop()
+    def __init__(
+        self, response: ProduceResponse, commits: list[Commit], timeout_ms: int, context: RequestContext
+    ) -> None:
+        super().__init__()
         self._response = response
-        self._refusals = refusals
-        self._open = {commit[1]: commit for commit in commits}
-        self.future: asyncio.Future[ProduceResponse] = loop.create_future()
-        self._timer = loop.call_later(max(0, timeout_ms) / 1000, self._expire)
-        for committed in self._open:
-            committed.add_done_callback(self._committed)
+        self._commits = commits
+        self._refusals = context.refusals
+        self._timeouts = context.node.timeouts
+        self._undecided = len(commits)
+        self._tick = self._timeouts.begin(self, max(0, timeout_ms) / 1000)
+        for commit in commits:
+            if commit.done():
+                self.decided(commit)
+            else:
+                commit.response = self
 
-    def _committed(self, committed: asyncio.Future[None]) -> None:
-        commit = self._open.pop(committed, None)
-        if commit is None:
-            return
-        if not committed.cancelled():
-            error = committed.exception()
-            if error is not None:
-                self._fail(commit, error)
-        if not self._open:
-            self._finish()
+    def decided(self, commit: Commit) -> None:
+        if commit.error is not None:
+            _fill_error(commit.answer, commit.error)
+            self._refusals.note(commit.tp, commit.header, commit.error)
+        self._undecided -= 1
+        if not self._undecided:
+            self._timeouts.end(self, self._tick)
+            if not self.done():
+                self.set_result(self._response)
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
         """Answers with a timeout. The batches are in the log and may still be committed; the producer may retry."""
-        for commit in self._open.values():
-            self._fail(commit, TimeoutError())
-            commit[0].error_message = "written, but not as safe as acks asks within the request's timeout"
-            commit[1].cancel()
-        self._open.clear()
-        self._finish()
-
-    def _fail(self, commit: Commit, error: BaseException) -> None:
-        answer, _, tp, header = commit
-        _fill_error(answer, error)
-        self._refusals.note(tp, header, error)
-
-    def _finish(self) -> None:
-        self._timer.cancel()
-        if not self.future.done():
-            self.future.set_result(self._response)
+        for commit in self._commits:
+            if not commit.done():
+                commit.set_exception(TimeoutError())
+                commit.answer.error_message = "written, but not as safe as acks asks within the request's timeout"
 
 
 HANDLERS = {ApiKey.PRODUCE: Handler(0, 12, handle)}

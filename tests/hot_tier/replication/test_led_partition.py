@@ -67,6 +67,10 @@ class Harness:
         assert future is not None
         return future
 
+    def acknowledged(self, end_offset: int, acks: int) -> asyncio.Future[None] | None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        return future if self.partition.tell_acknowledged(Offset(end_offset), acks, future) else None
+
 
 def test_records_that_come_too_old_are_counted_and_told_now_and_then(make: Callable[..., "Harness"]) -> None:
     def append(harness: "Harness", age_ms: int, now_ms: int = NOW_MS, **producer: int) -> int:
@@ -221,12 +225,12 @@ async def test_fetches_hear_of_every_move(make: Callable[..., Harness]) -> None:
 async def test_acks_1_waits_for_the_leaders_own_sync_alone(make: Callable[..., Harness]) -> None:
     h = make(in_state=state(isr=(ME, OTHER)))
     h.append(2, acks=1)
-    waiting, committed = h.partition.when_acknowledged(Offset(2), 1), h.waits(2)
+    waiting, committed = h.acknowledged(Offset(2), 1), h.waits(2)
     assert waiting is not None and not waiting.done()
     h.log.flush()
     assert waiting.done() and waiting.exception() is None
     assert (h.partition.high_watermark, committed.done()) == (0, False)
-    assert h.partition.when_acknowledged(Offset(2), 1) is None
+    assert h.acknowledged(Offset(2), 1) is None
     h.fetched(2)
     assert committed.done()
 
@@ -234,7 +238,7 @@ async def test_acks_1_waits_for_the_leaders_own_sync_alone(make: Callable[..., H
 async def test_acks_1_of_a_leader_alone_in_sync_is_answered_with_the_commit(make: Callable[..., Harness]) -> None:
     h = make()
     h.append(2, acks=1)
-    waiting = h.partition.when_acknowledged(Offset(2), 1)
+    waiting = h.acknowledged(Offset(2), 1)
     assert waiting is not None
     seen: list[int] = []
     h.partition.add_waiter(lambda: seen.append(int(waiting.done())))
@@ -246,15 +250,15 @@ async def test_acks_1_of_a_leader_alone_in_sync_is_answered_with_the_commit(make
 async def test_acks_1_does_not_wait_where_nothing_is_synced(make: Callable[..., Harness]) -> None:
     h = make(TopicConfig(flush="os"), state(isr=(ME, OTHER)))
     h.append(2, acks=1)
-    assert h.partition.when_acknowledged(Offset(2), 1) is None
-    assert h.partition.when_acknowledged(Offset(2), 0) is None
-    assert h.partition.when_acknowledged(Offset(2), -1) is not None
+    assert h.acknowledged(Offset(2), 1) is None
+    assert h.acknowledged(Offset(2), 0) is None
+    assert h.acknowledged(Offset(2), -1) is not None
 
 
 async def test_acks_1_needs_no_more_replicas_than_the_leader(make: Callable[..., Harness]) -> None:
     h = make(TopicConfig(min_insync_replicas=2))
     h.append(acks=1)
-    waiting = h.partition.when_acknowledged(Offset(1), 1)
+    waiting = h.acknowledged(Offset(1), 1)
     assert waiting is not None
     h.log.flush()
     assert waiting.exception() is None
@@ -263,7 +267,7 @@ async def test_acks_1_needs_no_more_replicas_than_the_leader(make: Callable[...,
 async def test_acks_1_is_refused_when_another_is_about_to_lead(make: Callable[..., Harness]) -> None:
     h = make(in_state=state(isr=(ME, OTHER)))
     h.append(acks=1)
-    waiting = h.partition.when_acknowledged(Offset(1), 1)
+    waiting = h.acknowledged(Offset(1), 1)
     assert waiting is not None
     h.partition.strand()
     assert isinstance(waiting.exception(), NotLeader)
@@ -313,7 +317,7 @@ async def test_alone_with_unclean_election_nothing_is_acknowledged_without_a_lea
     h.partition.close(NotLeader("again, with a lease"))
     h.partition = LedPartition(TP, h.topic, h.log, state(), ME, NOW_MS, lease_valid=lambda: leases[-1])
     h.append(acks=acks)
-    waiting = h.partition.when_acknowledged(Offset(1), acks)
+    waiting = h.acknowledged(Offset(1), acks)
     assert waiting is not None
     leases.append(False)
     h.log.flush()
@@ -420,7 +424,7 @@ async def test_closing_answers_everyone(make: Callable[..., Harness], reason: Ti
     h.append()
     h.log.flush()
     h.append(2)
-    one, two, three = h.waits(3), h.waits(2), h.partition.when_acknowledged(Offset(3), 1)
+    one, two, three = h.waits(3), h.waits(2), h.acknowledged(Offset(3), 1)
     assert three is not None
     told: list[bool] = []
     h.partition.add_waiter(lambda: told.append(True))
@@ -433,7 +437,7 @@ async def test_closing_answers_everyone(make: Callable[..., Harness], reason: Ti
         h.append()
     for acks in (-1, 1):
         with pytest.raises(type(reason)):
-            h.partition.when_acknowledged(Offset(3), acks)
+            h.acknowledged(Offset(3), acks)
     assert h.partition.when_committed(Offset(1)) is None, "what is committed stays so"
     h.log.flush()
     assert h.partition.high_watermark == 1, "a closed partition commits nothing more"
@@ -507,7 +511,7 @@ def test_waiters_are_answered_exactly_when_their_offset_is_synced(steps: list[tu
                         h.log.sync.settle(job)
                         synced = max(synced, job.point.offset)
                     case "wait for all" | "wait for one":
-                        future = h.partition.when_acknowledged(Offset(number), -1 if what == "wait for all" else 1)
+                        future = h.acknowledged(Offset(number), -1 if what == "wait for all" else 1)
                         assert (future is None) == (number <= synced)
                         if future is not None:
                             waiting.append((number, future))

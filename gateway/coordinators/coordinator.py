@@ -379,6 +379,7 @@ class GroupCoordinator:
     # Changes that no client asks for
 
     def _restore(self, home: GroupMap, groups: dict[str, LoadedGroup]) -> None:
+        home.was_read_back = bool(groups)
         for group_id, loaded in groups.items():
             if loaded.damage:
                 _log.error("stored state of a group is damaged", group=group_id, damage=loaded.damage)

@@ -75,8 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answers = Answers(server.settings.max_inflight_requests)
         self.responses = Responses(server.node.lane, server.report, self._throttle)
         self._blocked = 0
-        self._reading = True
-        self._ending = False
+        self._reading, self._ending = True, False
         self._routes: dict[tuple[int, int, str], tuple[Route, RequestContext]] = {}
         self._refusals = Refusals()
         self._transport: asyncio.Transport
@@ -84,7 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent_bytes = 0
         self._throttling: asyncio.TimerHandle | None = None
         self.peer = self.host = ""
-        self.active_at = self._connected_s = server.now_s
+        self.active_at, self._connected_s = server.now_s, server.loop.time()
         self.frame_since_s: float | None = None
         self.stuck_since_s: float | None = None
 
@@ -278,6 +277,7 @@ class Connection(asyncio.BufferedProtocol):
             server.replica_sessions,
             self._login,
             server.node.authorizer.guards(self.principal),
+            self._connected_s,
         )
         self._routes[(api_key, version, client_id)] = route, context
         self.responses.client_is(client_id)

@@ -63,6 +63,8 @@ class RequestContext:
     """None where nobody logs in."""
     guarded: bool = False
     """Whether there is anything that the sender may not do."""
+    connected_s: float = 0.0
+    """When the connection began, in the time of the event loop."""
 
     @property
     def host(self) -> str:

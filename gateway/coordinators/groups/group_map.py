@@ -4,6 +4,7 @@ It owns the map of groups, and the groups that could not be read back. `coordina
 `group_members` and `group_offsets` change the groups in it.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from hot_tier.ids import TopicPartition
 
 READ_BACK: Final = 0
 """The number of a write that an earlier leader has done. All writes here have greater ones."""
+MAX_PRODUCERS: Final = 100_000
+"""Of how many producers the newest connection is known. The one that has been quiet for longest is forgotten."""
 
 
 class PendingCommit(NamedTuple):
@@ -81,6 +84,10 @@ class GroupMap:
     damaged: dict[str, LoadedGroup] = field(default_factory=dict)
     open: dict[int, set[GroupEntry]] = field(default_factory=dict)
     """The groups that each open transaction has committed offsets of, by producer id."""
+    since_s: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    was_read_back: bool = False
+    _connected_s: dict[int, float] = field(default_factory=dict)
+    """When the newest connection of each producer began that has committed here in a transaction."""
 
     def check_readable(self, group_id: str) -> None:
         """Raises CoordinatorNotAvailable if the stored state of the group could not be read."""
@@ -91,6 +98,15 @@ class GroupMap:
                 where=group_id,
                 hint="delete the group to start over",
             )
+
+    def is_late(self, producer_id: int, connected_s: float) -> bool:
+        """Returns whether a producer has left the connection that began then: it has used a newer one, or had to look
+        for this broker since. The transaction that its request is about may be over, and another one open."""
+        known_s = self._connected_s.pop(producer_id, self.since_s if self.was_read_back else 0.0)
+        self._connected_s[producer_id] = max(known_s, connected_s)
+        if len(self._connected_s) > MAX_PRODUCERS:
+            del self._connected_s[next(iter(self._connected_s))]
+        return connected_s < known_s
 
     def pend(
         self, entry: GroupEntry, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset], number: int

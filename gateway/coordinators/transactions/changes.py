@@ -230,7 +230,7 @@ class TransactionChanges:
             )
         home.damaged = loaded.damaged
         for transactional_id, value in loaded.transactions.items():
-            entry = home.entries[transactional_id] = TransactionEntry(transactional_id, home)
+            entry = home.entries[transactional_id] = TransactionEntry(transactional_id, home, connected_s=home.since_s)
             self._held_bytes += size_of(transactional_id, None)
             self._hold(entry, value)
             if value.state in PREPARED:

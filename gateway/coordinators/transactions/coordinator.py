@@ -218,6 +218,21 @@ class TransactionCoordinator:
             lambda known, new_id, now_ms: transaction.end(known, producer, commit, tv2, new_id, now_ms),
         )
 
+    def is_late(self, transactional_id: str, producer_id: int, epoch: int, connected_s: float) -> bool:
+        """Returns whether a producer has left the connection that began then: it has used a newer one, or had to look
+        for this broker since. The transaction that its request is about may be over, and another one open."""
+        try:
+            entry = self.changes.map_of(transactional_id).entries.get(transactional_id)
+        except TierlogError:
+            return False
+        if entry is None or entry.value is None or entry.value.producer != (producer_id, epoch):
+            return False
+        if connected_s >= entry.connected_s:
+            entry.connected_s = connected_s
+            return False
+        _log.info("late request of a producer that has reconnected", transactional_id=transactional_id)
+        return True
+
     async def abort(self, transactional_id: str) -> None:
         """Aborts the open transaction and fences its producer, as an operator asks. WrongTransactionState if none is
         open; TransactionalIdNotFound."""

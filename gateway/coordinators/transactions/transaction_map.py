@@ -35,6 +35,8 @@ class TransactionEntry:
     """Where the marker of what was decided is not known to be committed."""
     ended: type[CoordinatorError] | None = None
     """Why nothing is decided here any more."""
+    connected_s: float = 0.0
+    """When the producer's newest connection began, or this broker began to coordinate what it has read back."""
     _waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def settled(self) -> asyncio.Future[None]:
@@ -53,6 +55,7 @@ class TransactionEntry:
 @dataclass(slots=True, eq=False)
 class TransactionMap:
     writer: JournalWriter
+    since_s: float = field(default_factory=lambda: asyncio.get_running_loop().time())
     entries: dict[str, TransactionEntry] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
 

@@ -14,7 +14,7 @@ import pyarrow.compute
 from gateway.coordinators.errors import CoordinatorError
 from gateway.coordinators.transactions.states import State
 from gateway.kafka.errors import ErrorCode, error_code
-from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.handler import CloseConnection, Handler, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from gateway.kafka.protocol.messages.add_partitions_to_txn import (
@@ -56,6 +56,8 @@ STATES: Final = {state.title: state for state in State}
 async def add_partitions(request: AddPartitionsToTxnRequest, context: RequestContext) -> AddPartitionsToTxnResponse:
     if context.api_version >= FROM_BROKERS:
         return await _add_for_broker(request, context)
+    producer = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+    _check_connection(request.v3_and_below_transactional_id, *producer, context)
     turn = context.turn()
     topics = request.v3_and_below_topics
     asked = [tp async for tp in turn.through(_partitions(topics))]
@@ -122,6 +124,7 @@ def _exists(tp: TopicPartition, context: RequestContext) -> bool:
 
 
 async def add_offsets(request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
+    _check_connection(request.transactional_id, request.producer_id, request.producer_epoch, context)
     try:
         await context.node.transactions.add_offsets(
             request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
@@ -132,6 +135,8 @@ async def add_offsets(request: AddOffsetsToTxnRequest, context: RequestContext) 
 
 
 async def end(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+    if context.api_version < TV2_SINCE:
+        _check_connection(request.transactional_id, request.producer_id, request.producer_epoch, context)
     try:
         producer_id, epoch = await context.node.transactions.end(
             request.transactional_id,
@@ -143,6 +148,17 @@ async def end(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse
     except TierlogError as error:
         return EndTxnResponse(error_code=_code(error, context.api_version))
     return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
+
+
+def _check_connection(transactional_id: str, producer_id: int, epoch: int, context: RequestContext) -> None:
+    """Closes a connection that the producer has left.
+
+    Without TV2 the epoch does not tell one transaction from the next. What a client sent and gave up after a time-out
+    may still come, from its kernel, when the network is mended: by then another transaction is open, and an EndTxn of
+    the last one would commit a part of it. A client that is in its right connects again and asks again.
+    """
+    if context.node.transactions.is_late(transactional_id, producer_id, epoch, context.connected_s):
+        raise CloseConnection
 
 
 async def list_all(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:

@@ -18,7 +18,7 @@ from gateway.coordinators.errors import (
 )
 from gateway.coordinators.group_offsets import Commit, Results, Sender
 from gateway.kafka.errors import ErrorCode, error_code
-from gateway.kafka.handler import Handler, RequestContext
+from gateway.kafka.handler import CloseConnection, Handler, RequestContext
 from gateway.kafka.handlers.offsets import COMMITTED_AT_ONCE
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.txn_offset_commit import (
@@ -42,6 +42,8 @@ WAITS: Final = (ConcurrentTransactions, CoordinatorLoading, CoordinatorNotAvaila
 
 async def commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
     node, turn, version = context.node, context.turn(), context.api_version
+    if version < ADDS and _is_late(request, context):
+        raise CloseConnection  # for the reason in `transactions`
     transaction = Transaction(
         request.transactional_id, request.producer_id, request.producer_epoch, tv2=version >= ADDS
     )
@@ -83,6 +85,14 @@ async def commit(request: TxnOffsetCommitRequest, context: RequestContext) -> Tx
             async for topic in turn.through(request.topics)
         ]
     )
+
+
+def _is_late(request: TxnOffsetCommitRequest, context: RequestContext) -> bool:
+    try:
+        home = context.node.groups.shards.find_ready(request.group_id)
+    except TierlogError:
+        return False
+    return home.is_late(request.producer_id, context.connected_s)
 
 
 def _tp(topic: str, partition: int) -> TopicPartition:

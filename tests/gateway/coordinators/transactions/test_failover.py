@@ -90,6 +90,20 @@ async def test_a_transaction_goes_on_after_the_coordinator_has_moved(node):
     await until(lambda: stable(node) == 2)
 
 
+async def test_what_was_sent_before_the_coordinator_moved_away_is_late_when_it_is_back(node):
+    producer = await node.transactions.init_producer("tx", 60_000)
+    connected_s = asyncio.get_running_loop().time()
+    assert not node.transactions.is_late("tx", *producer, connected_s)
+    await asyncio.sleep(0.01)
+    await change(node, epoch=1, leader=OTHER, isr=(OTHER,), replicas=(NODE_ID, OTHER))
+    assert not node.transactions.is_late("tx", *producer, connected_s), "who coordinates says so itself"
+    await change(node, epoch=1, leader=NODE_ID, isr=(NODE_ID,))
+    await node.transactions.shards.settled()
+    await asyncio.sleep(0.01)
+    assert node.transactions.is_late("tx", *producer, connected_s)
+    assert not node.transactions.is_late("tx", *producer, asyncio.get_running_loop().time())
+
+
 @pytest.mark.parametrize("commit", [True, False])
 async def test_what_was_decided_is_completed_by_the_next_coordinator(node, commit):
     """The old one wrote its decision and died: before the markers, or after them and before it said so."""

@@ -28,7 +28,6 @@ batches, CRC-32C of its bytes. Integers are big-endian. The index of the segment
 
 import os
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO, Final
@@ -55,7 +54,6 @@ _MAGIC: Final = b"TLAS"
 _VERSION: Final = 1
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
-_TAG_BYTES: Final = 16
 _RESTORE: Final = "restore this object from a copy; `tierlog archive verify` lists everything that is damaged"
 
 
@@ -305,12 +303,6 @@ class AsideReader:
                 raise self._damaged(0, f"its data key has {len(key)} bytes")
             self._data_key = DataKey(key, self.object_key)
         return self._data_key
-
-    def portions_of(self, first_offset: int, end_offset: int) -> Iterator[int]:
-        """Yields the numbers of the portions with batches in [first_offset, end_offset)."""
-        for number, portion in enumerate(self.directory.portions):
-            if portion.first_offset < end_offset and first_offset < portion.end_offset:
-                yield number
 
     def _prove(self, batches: memoryview, portion: Portion) -> None:
         count = position = 0

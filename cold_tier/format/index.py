@@ -24,7 +24,6 @@ The index also holds the Parquet footer: a cold fetch reads the index and then r
 """
 
 import struct
-from bisect import bisect_right
 from dataclasses import astuple, dataclass
 from typing import Final
 
@@ -71,10 +70,6 @@ class SegmentIndex:
     """The producer-state snapshot at `end_offset`, as the log writes it. A restored broker needs it."""
     aside: AsideIndex | None = None
     """None if all batches of the segment are rows."""
-
-    def row_group_at(self, offset: Offset) -> int:
-        """Returns the row group that holds `offset`, which must lie inside the segment."""
-        return bisect_right(self.row_groups, offset, key=lambda group: group.first_offset) - 1
 
 
 def write_index(index: SegmentIndex) -> bytes:

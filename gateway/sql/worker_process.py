@@ -25,7 +25,6 @@ from hot_tier.errors import TierlogError
 
 NICE: Final = 19
 GRACE_S: Final = 1.0
-STDERR_BYTES: Final = 4_096
 
 
 class Scan(Protocol):

@@ -3,7 +3,8 @@
 The network is never asked. The mirror is the first of: `TIERLOG_TERRAFORM_MIRROR`, what an existing CLI configuration
 names, the usual places. Where there is no program or no mirror, `unavailable()` says so: tests are skipped for that.
 
-One command runs at a time, over all test processes: each takes some 600 MB.
+One command runs at a time, over all test processes: each takes some 600 MB. Commands share one process of the provider:
+each would start several of its own, and use more than twice the CPU.
 """
 
 import fcntl
@@ -20,6 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tierlog.process import end_with_parent
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "terraform"
@@ -46,6 +49,10 @@ provider_installation {
   }
 }
 """
+
+
+ADDRESS = re.compile(r"TF_REATTACH_PROVIDERS='(.*)'")
+"""What the provider prints when it is told to wait for commands."""
 
 
 class Failed(AssertionError):
@@ -109,6 +116,32 @@ class Terraform:
             "CHECKPOINT_DISABLE": "1",
             **self.environment,
         }
+
+    @contextmanager
+    def with_provider(self) -> Iterator["Terraform"]:
+        """Runs the provider until the end: all commands use it."""
+        mirror = find_mirror(os.environ)
+        assert mirror is not None
+        [program] = (mirror / PROVIDER).glob("*/*/terraform-provider-aws*")
+        with open(self.home / "provider.log", "wb") as log:
+            provider = subprocess.Popen(
+                [program, "-debug"],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=self.environment,
+                text=True,
+                preexec_fn=end_with_parent,
+            )
+        try:
+            assert provider.stdout is not None
+            told = (ADDRESS.search(line) for line in provider.stdout)
+            found = next((each for each in told if each), None)
+            assert found is not None, (self.home / "provider.log").read_text()
+            self.environment["TF_REATTACH_PROVIDERS"] = found[1]
+            yield self
+        finally:
+            provider.kill()
+            provider.wait()
 
     def run(self, folder: str, *arguments: str, codes: Sequence[int] = (0,)) -> str:
         command = binary()

@@ -3,7 +3,8 @@
 
     node.py install      install the broker into /opt/tierlog
     node.py mount        attach the data volume, format what is blank, mount it
-    node.py files        write the files whose contents are parameters of SSM (certificates)
+    node.py files        write the files whose contents are parameters of SSM (certificates, a password)
+    node.py certificate  make this broker's certificate anew, by the authority in SSM
     node.py environment  write the broker's environment: who it is, and its secrets
     node.py drain        wait until this machine is to be terminated, stop the broker, let the termination go on
     node.py metrics      send the broker's most important metrics to CloudWatch
@@ -25,6 +26,7 @@ import urllib.request
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from ssl import SSLContext, create_default_context
 from typing import Any
 
 CONFIG = Path(os.environ.get("TIERLOG_NODE_CONFIG", "/etc/tierlog/node.json"))
@@ -192,19 +194,42 @@ def mount_commands(device: str, held: str, target: str, user: str) -> list[list[
 
 
 def files(config: Mapping[str, Any]) -> None:
-    """A parameter that is not there is waited for: machines may be made before the certificates are."""
+    for path, parameter in config["files"].items():
+        write_private(Path(path), awaited(parameter), config["mount"]["user"])
+
+
+def certificate(config: Mapping[str, Any]) -> None:
+    """For this machine's own addresses, with a key that never leaves it. The authority's key is here for that time
+    alone, and for root alone. A broker that runs takes the new certificate up by itself."""
+    told = config.get("certificate")
+    if told is None:
+        return
+    folder = Path(told["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        made = Path(name)
+        for file, parameter in (("ca.pem", told["ca"]), ("ca.key", told["ca_key"])):
+            with open(made / file, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as written:
+                written.write(awaited(parameter))
+        hosts = [word for host in (metadata("local-ipv4"), *told["hosts"]) for word in ("--host", host)]
+        run(f"{config.get('home', '/opt/tierlog')}/bin/tierlog", "tls", "init", "--dir", name, *hosts)
+        for file in ("ca.pem", "broker.key", "broker.pem"):
+            write_private(folder / file, (made / file).read_text(), config["mount"]["user"])
+
+
+def awaited(parameter: str) -> str:
+    """A parameter that is not there is waited for: machines may be made before the secrets are."""
     ssm = client("ssm")
 
-    def value(parameter: str) -> str | None:
+    def value() -> str | None:
         try:
             found: str = ssm.get_parameter(Name=parameter, WithDecryption=True)["Parameter"]["Value"]
         except ssm.exceptions.ParameterNotFound:
             return None
         return found
 
-    for path, parameter in config["files"].items():
-        text = wait_for(lambda name=parameter: value(name), f"there is no parameter {parameter} in SSM yet", WAIT_S * 4)
-        write_private(Path(path), text, config["mount"]["user"])
+    text: str = wait_for(value, f"there is no parameter {parameter} in SSM yet", WAIT_S * 4)
+    return text
 
 
 def environment(config: Mapping[str, Any]) -> None:
@@ -233,11 +258,13 @@ def secret(arn: str) -> str:
 
 
 def write_private(path: Path, text: str, user: str) -> None:
+    """Whole or not at all: a broker may read it meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor, name = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
-    run("chown", f"{user}:{user}", str(path))
+    run("chown", f"{user}:{user}", name)
+    os.replace(name, path)
 
 
 # The end of a machine
@@ -260,7 +287,7 @@ def drain(config: Mapping[str, Any]) -> None:
 
 
 def metrics(config: Mapping[str, Any]) -> None:
-    with urllib.request.urlopen(config["metrics_url"], timeout=10) as answer:
+    with urllib.request.urlopen(config["metrics_url"], timeout=10, context=as_broker(config)) as answer:
         found = summary(answer.read().decode())
     client("cloudwatch").put_metric_data(
         Namespace=config["namespace"],
@@ -274,6 +301,15 @@ def metrics(config: Mapping[str, Any]) -> None:
             for name, value in found.items()
         ],
     )
+
+
+def as_broker(config: Mapping[str, Any]) -> SSLContext | None:
+    """By the broker's own certificate, which needs no user and no password."""
+    if (told := config.get("certificate")) is None:
+        return None
+    context = create_default_context(cafile=f"{told['folder']}/ca.pem")
+    context.load_cert_chain(f"{told['folder']}/broker.pem", f"{told['folder']}/broker.key")
+    return context
 
 
 def summary(exposition: str) -> dict[str, float]:
@@ -347,6 +383,7 @@ COMMANDS: dict[str, Callable[[Mapping[str, Any]], None]] = {
     "install": install,
     "mount": mount,
     "files": files,
+    "certificate": certificate,
     "environment": environment,
     "drain": drain,
     "metrics": metrics,

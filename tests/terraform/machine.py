@@ -6,18 +6,24 @@ The metadata service is a small server, AWS is moto's, and commands that change 
 import base64
 import gzip
 import importlib.util
+import io
 import json
+import os
+import shutil
 import stat
+import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import boto3
 import pytest
 import yaml
 
@@ -25,6 +31,8 @@ from tests.terraform.iam import Asked
 from tests.terraform.tool import SOURCE
 
 ACCOUNT, REGION = "123456789012", "eu-west-1"
+LAUNCHED = "aws_launch_template.broker"
+SECRETS = {"TIERLOG_ETCD__USER": "etcd-user", "TIERLOG_ETCD__PASSWORD": 'a secret with = and "quotes"'}
 
 
 def cloud_config(user_data: str) -> dict[str, Any]:
@@ -37,6 +45,73 @@ def cloud_config(user_data: str) -> dict[str, Any]:
 def written(config: Mapping[str, Any]) -> dict[str, str]:
     """The files that cloud-init writes, by path."""
     return {file["path"]: file["content"] for file in config["write_files"]}
+
+
+def client(aws: str, service: str) -> Any:
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    return boto3.client(service, endpoint_url=aws, region_name=REGION, **keys)
+
+
+def wheel(versions: bytes | None) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("tierlog/__init__.py", "")
+        if versions is not None:
+            archive.writestr("tierlog/constraints.txt", versions)
+    return file.getvalue()
+
+
+@dataclass
+class Told:
+    """A broker's machine after `terraform apply`: its role's policy, and what cloud-init is told."""
+
+    policy: dict[str, Any]
+    config: dict[str, Any]
+    volumes: dict[str, str]
+
+    @property
+    def node(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(written(self.config)["/etc/tierlog/node.json"])
+        return found
+
+
+def at(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """The same configuration with its files in a folder of the test's."""
+    moved: dict[str, Any] = json.loads(json.dumps(config).replace("/run/tierlog", f"{folder}/run"))
+    return moved
+
+
+def environment(told: Told, config: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """Of the broker, as systemd reads both files."""
+    text = written(told.config)["/etc/tierlog/tierlog.env"].replace("/run/tierlog", f"{folder}/run")
+    lines = (text + Path(config["environment"]).read_text()).splitlines()
+    return {name: json.loads(value) for name, _, value in (line.partition("=") for line in lines)}
+
+
+PUT = """#!{python}
+import pathlib, sys
+flags = dict(zip(sys.argv[3:], sys.argv[4:]))
+value = pathlib.Path(flags["--value"].removeprefix("file://")).read_text()
+pathlib.Path({folder!r}, flags["--name"].replace("/", "%")).write_text(value)
+assert sys.argv[1:3] == ["ssm", "put-parameter"]
+assert (flags["--type"], flags["--key-id"]) == ("SecureString", "alias/ours")
+"""
+
+
+def put_by(script: str, folder: Path, *arguments: str) -> dict[str, Path]:
+    """Runs a script of a module, which keeps files in `folder` / kept. Returns what it puts into SSM, as files by the
+    parameters' names."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    stored, programs = folder / "stored", folder / "programs"
+    for each in (stored, programs):
+        each.mkdir(parents=True)
+    (programs / "aws").write_text(PUT.format(python=sys.executable, folder=str(stored)))
+    (programs / "aws").chmod(0o700)
+    command = [str(SOURCE / script), "--key-id", "alias/ours", str(folder / "kept"), *arguments]
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=60)
+    return {path.name.replace("%", "/"): path for path in stored.iterdir()}
 
 
 @contextmanager
@@ -119,6 +194,36 @@ def machine(folder: Path, aws: str, metadata: Mapping[str, str], commands: Mappi
         found = Machine(load(), folder)
         environment.setattr(found.node, "client", recording(found.node.client, found.asked))
         yield found
+
+
+@contextmanager
+def slots(told: Told, aws: str) -> Iterator[Callable[[int, Path], Machine]]:
+    """Yields what makes the machine of a broker, by its number, in a folder of its own."""
+    quiet = ("chown", "systemctl", "mkdir", "mount", "chmod", "mkfs.xfs", "python3", "pip")
+    commands = {**dict.fromkeys(quiet, ""), "blkid": "sys.exit(2)"}
+    ec2 = client(aws, "ec2")
+    with ExitStack() as machines:
+
+        def make(number: int, folder: Path) -> Machine:
+            [instance] = ec2.run_instances(ImageId="ami-0123456789abcdef0", MinCount=1, MaxCount=1)["Instances"]
+            metadata = {
+                "instance-id": instance["InstanceId"],
+                "local-ipv4": f"127.0.0.{number}",
+                "placement/availability-zone": f"{REGION}{'abc'[number - 1]}",
+                "placement/region": REGION,
+                "tags/instance/tierlog:node-id": str(number),
+                "tags/instance/tierlog:group": f"tierlog-{number}",
+                "autoscaling/target-lifecycle-state": "Terminated",
+            }
+            folder.mkdir(exist_ok=True)
+            made = machines.enter_context(machine(folder, aws, metadata, commands))
+            (folder / "bin" / "tierlog").symlink_to(Path(sys.executable).with_name("tierlog"))
+            return made
+
+        yield make
+    for volume in ec2.describe_volumes(VolumeIds=list(told.volumes.values()))["Volumes"]:
+        for attachment in volume["Attachments"]:
+            ec2.detach_volume(VolumeId=volume["VolumeId"], InstanceId=attachment["InstanceId"])
 
 
 def load() -> ModuleType:

@@ -1,46 +1,24 @@
 """Members of etcd: the certificates that the script makes, and backups within what the members' role allows."""
 
 import json
-import os
-import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.terraform.iam import allowing, permissions
-from tests.terraform.machine import REGION, machine
+from tests.terraform.machine import REGION, machine, put_by
 from tests.terraform.test_plans import IMAGE, subnets
-from tests.terraform.tool import SOURCE, Terraform
+from tests.terraform.tool import Terraform
 
 NAMES = ("etcd-1.tierlog.internal", "etcd-2.tierlog.internal", "etcd-3.tierlog.internal")
-AWS = """#!{python}
-import json, pathlib, sys
-flags = dict(zip(sys.argv[3::1], sys.argv[4::1]))
-value = pathlib.Path(flags["--value"].removeprefix("file://")).read_text()
-pathlib.Path({folder!r}, flags["--name"].replace("/", "_")).write_text(value)
-assert sys.argv[1:3] == ["ssm", "put-parameter"]
-assert (flags["--type"], flags["--key-id"]) == ("SecureString", "alias/etcd")
-"""
 
 
 @pytest.fixture
-def stored(tmp_path: Path) -> Iterator[dict[str, Path]]:
-    """What the script put into SSM, by the parameter's name."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "stored").mkdir()
-    program = tmp_path / "bin" / "aws"
-    program.write_text(AWS.format(python=sys.executable, folder=str(tmp_path / "stored")))
-    program.chmod(0o700)
-    script = str(SOURCE / "modules/etcd/certificates.sh")
-    command = [script, "--key-id", "alias/etcd", str(tmp_path / "kept"), "/tierlog/etcd", *NAMES]
-    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=60)
-    yield {path.name.removeprefix("_tierlog_etcd_"): path for path in (tmp_path / "stored").iterdir()}
+def stored(tmp_path: Path) -> dict[str, Path]:
+    """What the script put into SSM, by the last word of the parameter's name."""
+    found = put_by("modules/etcd/certificates.sh", tmp_path, "/tierlog/etcd", *NAMES)
+    return {name.removeprefix("/tierlog/etcd/"): path for name, path in found.items()}
 
 
 def openssl(*arguments: str) -> str:

@@ -1,134 +1,20 @@
 """The program on the machines, told what Terraform tells it. It asks AWS for all that its role allows, and no more."""
 
-import io
 import json
 import os
 import re
 import stat
 import urllib.request
-import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import boto3
 import pytest
 
 from tests.terraform.iam import allowing, permissions
-from tests.terraform.machine import ACCOUNT, REGION, Machine, cloud_config, load, machine, written
-from tests.terraform.tool import SOURCE, Terraform
+from tests.terraform.machine import SECRETS, Machine, Told, at, environment, load, machine, wheel, written
+from tests.terraform.tool import SOURCE
+from tierlog.listeners import plan_listeners
 from tierlog.process import ServeProcess
 from tierlog.settings import load_settings
-
-BROKER = "aws_launch_template.broker"
-SECRETS = {"TIERLOG_ETCD__USER": "etcd-user", "TIERLOG_ETCD__PASSWORD": 'a secret with = and "quotes"'}
-NOTHING = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:ListBucket", "Resource": "*"}]}
-
-
-def client(aws: str, service: str) -> Any:
-    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
-    return boto3.client(service, endpoint_url=aws, region_name=REGION, **keys)
-
-
-def wheel(versions: bytes | None) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("tierlog/__init__.py", "")
-        if versions is not None:
-            archive.writestr("tierlog/constraints.txt", versions)
-    return file.getvalue()
-
-
-@dataclass
-class Told:
-    """A broker's machine after `terraform apply`: its role's policy, and what cloud-init is told."""
-
-    policy: dict[str, Any]
-    config: dict[str, Any]
-    volumes: dict[str, str]
-
-    @property
-    def node(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(written(self.config)["/etc/tierlog/node.json"])
-        return found
-
-
-@pytest.fixture(scope="module")
-def values(aws: str) -> dict[str, Any]:
-    ssm, secrets = client(aws, "ssm"), client(aws, "secretsmanager")
-    for name in ("ca", "client-cert", "client-key"):
-        ssm.put_parameter(Name=f"/tierlog/etcd/{name}", Type="SecureString", Value=f"the {name}")
-    ssm.put_parameter(Name="/tierlog/user", Type="SecureString", Value=SECRETS["TIERLOG_ETCD__USER"])
-    secret = secrets.create_secret(Name="etcd-password", SecretString=SECRETS["TIERLOG_ETCD__PASSWORD"])["ARN"]
-    policy = client(aws, "iam").create_policy(PolicyName="writer", PolicyDocument=json.dumps(NOTHING))
-    s3 = client(aws, "s3")
-    s3.create_bucket(Bucket="company-code", CreateBucketConfiguration={"LocationConstraint": REGION})
-    s3.put_object(Bucket="company-code", Key="tierlog-0.2.0-py3-none-any.whl", Body=wheel(b"pyarrow==26.0.0\n"))
-    subnets = client(aws, "ec2").describe_subnets()["Subnets"]
-    names = {"ca": "/tierlog/etcd/ca", "cert": "/tierlog/etcd/client-cert", "key": "/tierlog/etcd/client-key"}
-    return {
-        "name": "tierlog",
-        "vpc_id": subnets[0]["VpcId"],
-        "subnet_ids": [subnet["SubnetId"] for subnet in sorted(subnets, key=lambda each: each["AvailabilityZone"])],
-        "data_volume_gib": 100,
-        "bucket_url": "s3://company-logs/tierlog",
-        "policy_arns": {"writer": policy["Policy"]["Arn"]},
-        "package_source": "s3://company-code/tierlog-0.2.0-py3-none-any.whl",
-        "metadata": "etcd://etcd-1.tierlog.internal:2379/tierlog",
-        "etcd_client": {"security_group_id": "sg-0e", "parameters": names},
-        "secrets": {
-            "TIERLOG_ETCD__USER": f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/tierlog/user",
-            "TIERLOG_ETCD__PASSWORD": secret,
-        },
-        "settings": {"topic.min.insync.replicas": "2", "archive.workers": "2"},
-        "load_balancer": False,
-        "ami_id": "ami-0123456789abcdef0",
-    }
-
-
-@pytest.fixture(scope="module")
-def told(in_cloud: Terraform, values: dict[str, Any]) -> Iterator[Told]:
-    folder = "modules/brokers"
-    in_cloud.write_values(folder, values)
-    in_cloud.init(folder)
-    in_cloud.run(folder, "apply", "-auto-approve", "-input=false", "-no-color", f"-target={BROKER}")
-    state = json.loads(in_cloud.run(folder, "show", "-json"))["values"]["root_module"]["resources"]
-    found = {each["address"]: each["values"] for each in state}
-    volumes = {each["index"]: each["values"]["id"] for each in state if each["type"] == "aws_ebs_volume"}
-    policy = json.loads(found["aws_iam_role_policy.broker"]["policy"])
-    yield Told(policy, cloud_config(found[BROKER]["user_data"]), volumes)
-    in_cloud.run(folder, "destroy", "-auto-approve", "-input=false", "-no-color")
-
-
-@pytest.fixture
-def broker(told: Told, aws: str, tmp_path: Path) -> Iterator[Machine]:
-    """The machine of broker 2."""
-    instance = client(aws, "ec2").run_instances(ImageId="ami-0123456789abcdef0", MinCount=1, MaxCount=1)["Instances"][0]
-    metadata = {
-        "instance-id": instance["InstanceId"],
-        "local-ipv4": "10.80.16.7",
-        "placement/availability-zone": "eu-west-1b",
-        "placement/region": REGION,
-        "tags/instance/tierlog:node-id": "2",
-        "tags/instance/tierlog:group": "tierlog-2",
-        "autoscaling/target-lifecycle-state": "Terminated",
-    }
-    quiet = ("chown", "systemctl", "mkdir", "mount", "chmod", "mkfs.xfs", "python3", "pip")
-    commands = {**dict.fromkeys(quiet, ""), "blkid": "sys.exit(2)"}
-    with machine(tmp_path, aws, metadata, commands) as found:
-        yield found
-    ec2 = client(aws, "ec2")
-    for volume in ec2.describe_volumes(VolumeIds=list(told.volumes.values()))["Volumes"]:
-        for attachment in volume["Attachments"]:
-            ec2.detach_volume(VolumeId=volume["VolumeId"], InstanceId=attachment["InstanceId"])
-
-
-def at(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """The same configuration with its files in a folder of the test's."""
-    moved: dict[str, Any] = json.loads(json.dumps(config).replace("/run/tierlog", f"{folder}/run"))
-    return moved
-
 
 DEVICE = "/dev/nvme1n1"
 
@@ -140,7 +26,7 @@ def test_a_broker_does_all_that_its_role_allows_and_nothing_else(
 ) -> None:
     monkeypatch.setattr(broker.node, "ebs_device", {told.volumes["2"]: "/dev/zero"}.get)
     config = at(broker.folder, told.node) | {"metrics_url": f"{service.url}/metrics", "home": str(broker.folder)}
-    for command in ("install", "mount", "files", "environment", "metrics", "drain"):
+    for command in ("install", "mount", "files", "certificate", "environment", "metrics", "drain"):
         broker.run(command, config)
     assert [str(each) for each in broker.asked if not allowing(told.policy, each)] == []
     used = {permission for each in broker.asked for permission in allowing(told.policy, each)}
@@ -237,16 +123,21 @@ def test_disks_inside_the_machine_are_told_from_volumes() -> None:
 def test_a_broker_understands_its_environment(told: Told, broker: Machine) -> None:
     """As systemd reads it: both files, and a secret with everything in it that could go wrong."""
     config = at(broker.folder, told.node)
-    broker.run("environment", config)
-    text = written(told.config)["/etc/tierlog/tierlog.env"] + Path(config["environment"]).read_text()
+    for command in ("files", "environment"):
+        broker.run(command, config)
     assert stat.S_IMODE(Path(config["environment"]).stat().st_mode) == 0o600
-    environment = dict(line.split("=", 1) for line in text.splitlines())
-    settings = load_settings(environment={name: json.loads(value) for name, value in environment.items()})
+    settings = load_settings(environment=environment(told, config, broker.folder))
     assert (settings.cluster.node_id, settings.cluster.rack) == (2, "eu-west-1b")
-    assert (settings.kafka.advertised_host, settings.kafka.host) == ("10.80.16.7", "0.0.0.0")
+    assert (settings.kafka.advertised_host, settings.kafka.host) == ("127.0.0.2", "0.0.0.0")
     assert settings.etcd.password == SECRETS["TIERLOG_ETCD__PASSWORD"]
     assert settings.topic.min_insync_replicas == 2 and settings.archive.workers == 2
     assert settings.store.bucket == "s3://company-logs/tierlog"
+    assert {plan.name: plan.protocol for plan in plan_listeners(settings)} == {
+        "kafka": "sasl_tls",
+        "http": "https",
+        "inside": "tls",
+        "inside_http": "https",
+    }
 
 
 def test_every_metric_of_the_alarms_is_sent(service: ServeProcess) -> None:

@@ -75,9 +75,10 @@ WRONG: dict[str, list[dict[str, tuple[Any, str]]]] = {
             "metadata": ("zookeeper://a:2181", "sqlite or etcd://"),
             "secrets": ({"etcd.password": "arn:aws:ssm:eu-west-1:123456789012:parameter/p"}, "environment variable"),
             "settings": ({"kafka.port": "9093"}, "use its own variables"),
-            "client_cidrs": (["0.0.0.0/0"], "set up no logins"),
+            "client_cidrs": (["0.0.0.0/0"], "let everybody knock at the brokers"),
+            "secrets_path": ("tierlog/brokers/", "with a slash in front and none at its end"),
             "kafka_port": (80, "does not run as root"),
-            "http_port": (80, "does not run as root"),
+            "http_port": (8083, "for brokers among themselves"),
             "ami_id": ("ubuntu", "ami-"),
             "stop_timeout_seconds": (1, "30 to 7200"),
         },
@@ -88,6 +89,12 @@ WRONG: dict[str, list[dict[str, tuple[Any, str]]]] = {
             "client_cidrs": (["10.0.0.0"], "such as 10.0.0.0/16"),
         },
         {"settings": ({"retention": "1"}, "A key is section.name")},
+        {
+            "settings": (
+                {"authorization.enabled": "false", "listener.http.login": "none", "tls.peers": ""},
+                "insecure = true opens them",
+            )
+        },
     ],
     "modules/spark": [
         {

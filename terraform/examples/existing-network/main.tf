@@ -51,6 +51,8 @@ module "brokers" {
   bucket_url               = module.bucket.url
   policy_arns              = { for name in ["writer", "collector"] : name => module.bucket.policy_arns[name] }
   package_source           = var.package_source
+  secrets_path             = "/${var.name}/brokers"
+  insecure                 = var.insecure
   metadata                 = module.etcd.metadata
   etcd_client              = module.etcd.client
   settings                 = { "topic.min.insync.replicas" = "2" }

@@ -42,6 +42,8 @@ module "brokers" {
   bucket_url               = module.bucket.url
   policy_arns              = module.bucket.policy_arns
   package_source           = var.package_source
+  secrets_path             = "/${var.name}/brokers"
+  insecure                 = var.insecure
   client_cidrs             = concat([module.network.cidr], var.client_cidrs)
   internet_egress          = var.internet_egress
   endpoint_cidrs           = [module.network.cidr]

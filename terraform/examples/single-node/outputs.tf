@@ -3,6 +3,16 @@ output "bootstrap_servers" {
   value       = module.brokers.bootstrap_servers
 }
 
+output "secrets_command" {
+  description = "Makes the brokers' authority and the first user's password; run it before the brokers start: they wait for these."
+  value       = module.brokers.secrets_command
+}
+
+output "http_url" {
+  description = "Address of the HTTP API."
+  value       = module.brokers.http_url
+}
+
 output "commands" {
   description = "Ready command lines."
   value = {

@@ -54,3 +54,9 @@ variable "alarm_emails" {
   type        = set(string)
   default     = []
 }
+
+variable "insecure" {
+  description = "No TLS, no logins, no permissions: whoever is in client_cidrs reads, writes and deletes every topic. Only for trying things out."
+  type        = bool
+  default     = false
+}

@@ -13,6 +13,16 @@ output "reader_policy_arn" {
   value       = module.bucket.policy_arns["reader"]
 }
 
+output "secrets_command" {
+  description = "Makes the brokers' authority and the first user's password; run it before the brokers start: they wait for these."
+  value       = module.brokers.secrets_command
+}
+
+output "http_url" {
+  description = "Address of the HTTP API."
+  value       = module.brokers.http_url
+}
+
 output "commands" {
   description = "Ready command lines."
   value = {

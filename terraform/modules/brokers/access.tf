@@ -3,7 +3,7 @@
 
 locals {
   parameter_arns = concat(
-    [for name in values(try(var.etcd_client.parameters, {})) : "${local.arn}:ssm:${local.region}:${local.account}:parameter${name}"],
+    [for name in concat(values(try(var.etcd_client.parameters, {})), values(local.secrets)) : "${local.arn}:ssm:${local.region}:${local.account}:parameter${name}"],
     [for arn in values(var.secrets) : arn if strcontains(arn, ":ssm:")],
   )
   secret_arns = [for arn in values(var.secrets) : arn if strcontains(arn, ":secretsmanager:")]

@@ -107,6 +107,11 @@ resource "aws_launch_template" "broker" {
     }
 
     precondition {
+      condition     = !var.insecure || alltrue([for cidr in var.client_cidrs : try(tonumber(split("/", cidr)[1]), 32) >= 16])
+      error_message = "With insecure = true whoever is in client_cidrs reads, writes and deletes every topic, without a login. Name networks no larger than a /16, or leave insecure out."
+    }
+
+    precondition {
       condition     = var.internet_egress || var.ami_id != null
       error_message = "The machines could not install anything: set internet_egress = true, or name an image with the packages inside, with ami_id."
     }

@@ -1,11 +1,14 @@
 # Who may talk to whom, and the load balancer. Kafka clients are told the brokers' own addresses, so they reach those too.
 
 locals {
-  ports = { kafka = var.kafka_port, http = var.http_port }
+  ports        = { kafka = var.kafka_port, http = var.http_port }
+  inside_ports = { inside = 9093, inside_http = 8083 }
+  # Where brokers call each other.
+  peer_ports = var.insecure ? local.ports : local.inside_ports
 
   client_rules = merge([
     for listener, port in local.ports : merge(
-      { for cidr in var.client_cidrs : "${listener} from ${cidr}" => { port = port, cidr = cidr, group = null } },
+      { for cidr in distinct(var.client_cidrs) : "${listener} from ${cidr}" => { port = port, cidr = cidr, group = null } },
       { for name, group in var.client_security_group_ids : "${listener} from ${name}" => { port = port, cidr = null, group = group } },
     )
   ]...)
@@ -35,7 +38,7 @@ resource "aws_vpc_security_group_ingress_rule" "clients" {
 }
 
 resource "aws_vpc_security_group_ingress_rule" "brokers" {
-  for_each = local.ports
+  for_each = local.peer_ports
 
   security_group_id            = aws_security_group.broker.id
   description                  = "${each.key} from other brokers"
@@ -46,7 +49,7 @@ resource "aws_vpc_security_group_ingress_rule" "brokers" {
 }
 
 resource "aws_vpc_security_group_egress_rule" "brokers" {
-  for_each = local.ports
+  for_each = local.peer_ports
 
   security_group_id            = aws_security_group.broker.id
   description                  = "${each.key} to other brokers"
@@ -162,7 +165,7 @@ resource "aws_lb_target_group" "this" {
   tags                   = local.tags
 
   health_check {
-    protocol            = "HTTP"
+    protocol            = var.insecure ? "HTTP" : "HTTPS"
     port                = tostring(var.http_port)
     path                = "/readyz"
     matcher             = "200"

@@ -1,3 +1,9 @@
+locals {
+  url    = var.load_balancer ? "${var.insecure ? "http" : "https"}://${aws_lb.this[0].dns_name}:${var.http_port}" : ""
+  server = var.insecure ? "--server ${local.url}" : "--profile ${var.name}"
+  folder = "./${var.name}-secrets"
+}
+
 output "bootstrap_servers" {
   description = "What bootstrap.servers takes; empty without a load balancer."
   value       = var.load_balancer ? "${aws_lb.this[0].dns_name}:${var.kafka_port}" : ""
@@ -5,7 +11,12 @@ output "bootstrap_servers" {
 
 output "http_url" {
   description = "Address of the HTTP API; empty without a load balancer."
-  value       = var.load_balancer ? "http://${aws_lb.this[0].dns_name}:${var.http_port}" : ""
+  value       = var.load_balancer ? local.url : ""
+}
+
+output "secrets_command" {
+  description = "Makes the authority and the first user's password and puts them into SSM; run it once, before the brokers start. Empty with insecure."
+  value       = var.insecure ? "" : "${abspath(path.module)}/secrets.sh ${join("", [for arn in slice(var.secrets_kms_key_arns, 0, min(1, length(var.secrets_kms_key_arns))) : "--key-id ${arn} "])}${local.folder} ${var.secrets_path}"
 }
 
 output "node_ids" {
@@ -34,12 +45,16 @@ output "security_group_id" {
 }
 
 output "commands" {
-  description = "Ready command lines: look at the cluster, make a topic, and replace machines one after the other."
+  description = "Ready command lines: write what clients need (first), look at the cluster, make a topic, and replace machines one after the other."
   value = merge(
     var.load_balancer ? {
-      status  = "tierlog cluster status --server http://${aws_lb.this[0].dns_name}:${var.http_port}"
-      topic   = "tierlog topic create orders --server http://${aws_lb.this[0].dns_name}:${var.http_port} --partitions 6 --config remote.storage.enable=true --config segment.ms=3600000"
-      produce = "echo hello | tierlog produce orders --server http://${aws_lb.this[0].dns_name}:${var.http_port}"
+      status  = "tierlog cluster status ${local.server}"
+      topic   = "tierlog topic create orders ${local.server} --partitions 6 --config remote.storage.enable=true --config segment.ms=3600000"
+      produce = "echo hello | tierlog produce orders ${local.server}"
+    } : {},
+    var.load_balancer && !var.insecure ? {
+      clients = "${abspath(path.module)}/clients.sh ${local.folder} ${var.name} ${aws_lb.this[0].dns_name}:${var.kafka_port} ${local.url}"
+      kafka   = "kcat -F ${local.folder}/librdkafka.properties -L"
     } : {},
     {
       for slot, group in aws_autoscaling_group.broker :

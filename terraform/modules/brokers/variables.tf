@@ -186,6 +186,28 @@ variable "settings" {
     condition     = length(setintersection(keys(var.settings), ["etcd.password", "login.first_password"])) == 0
     error_message = "A password belongs into secrets, not into settings: it would lie in Terraform's state."
   }
+
+  validation {
+    condition     = !anytrue([for key in keys(var.settings) : can(regex("^(tls|login|listener\\.(kafka|http|inside|inside_http))\\.|^authorization\\.enabled$", key)) && key != "login.first_password"])
+    error_message = "Listeners, certificates, the first user and authorization are set by this module, so that nobody comes in without a login: secrets_path names what they need, insecure = true opens them."
+  }
+}
+
+variable "secrets_path" {
+  description = "Path in SSM's parameter store with the parameters ca and ca-key (the authority that signs brokers' certificates) and admin-password (of the first user); the output secrets_command makes them."
+  type        = string
+  default     = "/tierlog/brokers"
+
+  validation {
+    condition     = can(regex("^(/[A-Za-z0-9._-]+)+$", var.secrets_path))
+    error_message = "Write a path such as /tierlog/brokers: with a slash in front and none at its end."
+  }
+}
+
+variable "insecure" {
+  description = "No TLS, no logins, no permissions: whoever reaches the ports reads, writes and deletes every topic. Only for trying things out, in a network of your own."
+  type        = bool
+  default     = false
 }
 
 variable "client_cidrs" {
@@ -200,7 +222,7 @@ variable "client_cidrs" {
 
   validation {
     condition     = alltrue([for cidr in var.client_cidrs : try(tonumber(split("/", cidr)[1]), 32) >= 8])
-    error_message = "This would open the brokers to everybody, and these modules set up no logins: name the networks of your clients, none larger than a /8."
+    error_message = "This would let everybody knock at the brokers: name the networks of your clients, none larger than a /8."
   }
 }
 
@@ -216,8 +238,8 @@ variable "kafka_port" {
   default     = 9092
 
   validation {
-    condition     = var.kafka_port > 1023 && var.kafka_port < 65536
-    error_message = "Choose a port from 1024 to 65535: the broker does not run as root."
+    condition     = var.kafka_port > 1023 && var.kafka_port < 65536 && !contains([8083, 9093], var.kafka_port)
+    error_message = "Choose a port from 1024 to 65535, as the broker does not run as root; 8083 and 9093 are for brokers among themselves."
   }
 }
 
@@ -227,8 +249,8 @@ variable "http_port" {
   default     = 8080
 
   validation {
-    condition     = var.http_port > 1023 && var.http_port < 65536
-    error_message = "Choose a port from 1024 to 65535: the broker does not run as root."
+    condition     = var.http_port > 1023 && var.http_port < 65536 && !contains([8083, 9093], var.http_port)
+    error_message = "Choose a port from 1024 to 65535, as the broker does not run as root; 8083 and 9093 are for brokers among themselves."
   }
 }
 

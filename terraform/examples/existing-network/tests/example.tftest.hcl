@@ -80,6 +80,11 @@ run "defaults" {
     condition     = output.bootstrap_servers == "mocked.elb.eu-west-1.amazonaws.com:9092"
     error_message = "the outputs can be used as they are"
   }
+
+  assert {
+    condition     = endswith(output.secrets_command, "/secrets.sh ./tierlog-secrets /tierlog/brokers") && startswith(output.http_url, "https://")
+    error_message = "brokers are closed, and wait for their secrets"
+  }
 }
 
 run "no_ids" {

@@ -59,7 +59,26 @@ run "defaults" {
   command = apply
 
   assert {
-    condition     = output.commands.brokers.status == "tierlog cluster status --server http://mocked.elb.eu-west-1.amazonaws.com:8080"
+    condition     = output.commands.brokers.status == "tierlog cluster status --profile tierlog" && output.http_url == "https://mocked.elb.eu-west-1.amazonaws.com:8080"
     error_message = "the outputs can be used as they are"
+  }
+
+  assert {
+    condition     = endswith(output.secrets_command, "/secrets.sh ./tierlog-secrets /tierlog/brokers")
+    error_message = "the secrets are put where the brokers look for them"
+  }
+}
+
+run "open" {
+  command = apply
+
+  variables {
+    insecure     = true
+    client_cidrs = ["10.80.0.0/16"]
+  }
+
+  assert {
+    condition     = output.commands.brokers.status == "tierlog cluster status --server http://mocked.elb.eu-west-1.amazonaws.com:8080" && output.secrets_command == ""
+    error_message = "whoever says so gets a broker without secrets"
   }
 }

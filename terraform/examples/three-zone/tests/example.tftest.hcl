@@ -82,6 +82,11 @@ run "with_a_way_to_packages" {
     condition     = endswith(output.certificate_command, "certificates.sh ./etcd-certificates /tierlog/etcd etcd-1.tierlog.internal etcd-2.tierlog.internal etcd-3.tierlog.internal")
     error_message = "certificates are for the members' names"
   }
+
+  assert {
+    condition     = endswith(output.secrets_command, "/secrets.sh ./tierlog-secrets /tierlog/brokers") && startswith(output.http_url, "https://")
+    error_message = "brokers are closed, and wait for their secrets"
+  }
 }
 
 run "two_zones" {

@@ -84,7 +84,7 @@ run "defaults" {
   }
 
   assert {
-    condition     = aws_lb.this[0].internal && alltrue([for group in aws_lb_target_group.this : one(group.health_check).path == "/readyz"])
+    condition     = aws_lb.this[0].internal && alltrue([for group in aws_lb_target_group.this : one(group.health_check).path == "/readyz" && one(group.health_check).protocol == "HTTPS"])
     error_message = "the load balancer is inside, and asks who is ready"
   }
 
@@ -99,9 +99,71 @@ run "defaults" {
   }
 
   assert {
-    condition     = output.bootstrap_servers == "mocked.elb.eu-west-1.amazonaws.com:9092" && output.commands.status == "tierlog cluster status --server http://mocked.elb.eu-west-1.amazonaws.com:8080"
+    condition     = output.bootstrap_servers == "mocked.elb.eu-west-1.amazonaws.com:9092" && output.http_url == "https://mocked.elb.eu-west-1.amazonaws.com:8080" && output.commands.status == "tierlog cluster status --profile tierlog"
     error_message = "the outputs can be used as they are"
   }
+
+  assert {
+    condition     = endswith(output.secrets_command, "/secrets.sh ./tierlog-secrets /tierlog/brokers") && endswith(output.commands.clients, "/clients.sh ./tierlog-secrets tierlog mocked.elb.eu-west-1.amazonaws.com:9092 https://mocked.elb.eu-west-1.amazonaws.com:8080")
+    error_message = "secrets are made first, clients' files from them"
+  }
+
+  assert {
+    condition = alltrue([for line in [
+      "TIERLOG_LISTENER__KAFKA__PROTOCOL=\"sasl_tls\"", "TIERLOG_LISTENER__HTTP__PROTOCOL=\"https\"", "TIERLOG_LISTENER__HTTP__LOGIN=\"required\"",
+      "TIERLOG_LISTENER__INSIDE__CLIENT_CERTIFICATE=\"required\"", "TIERLOG_LISTENER__INSIDE_HTTP__CLIENT_CERTIFICATE=\"required\"",
+      "TIERLOG_TLS__PEERS=\"CN=broker\"", "TIERLOG_AUTHORIZATION__ENABLED=\"true\"", "TIERLOG_AUTHORIZATION__SUPER_USERS=\"admin\"",
+    ] : strcontains(local.environment, "${line}\n")])
+    error_message = "logins over TLS, brokers by certificates, nothing without a permission"
+  }
+
+  assert {
+    condition     = sort([for rule in aws_vpc_security_group_ingress_rule.brokers : tostring(rule.to_port)]) == sort(["9093", "8083"])
+    error_message = "brokers call each other at ports that are theirs alone"
+  }
+
+  assert {
+    condition = toset(flatten([for each in jsondecode(aws_iam_role_policy.broker.policy).Statement : each.Resource if each.Sid == "ReadParameters"])) == toset([
+      for name in ["e/ca", "e/client-cert", "e/client-key", "tierlog/brokers/ca", "tierlog/brokers/ca-key", "tierlog/brokers/admin-password"] :
+      "arn:aws:ssm:eu-west-1:123456789012:parameter/${name}"
+    ])
+    error_message = "machines read the parameters that they need, by name"
+  }
+}
+
+run "opened_in_a_network_that_is_named" {
+  command = apply
+
+  variables {
+    insecure     = true
+    client_cidrs = ["10.1.0.0/16"]
+  }
+
+  assert {
+    condition     = length(regexall("TLS|LOGIN|LISTENER|AUTHORIZATION", replace(local.environment, "ETCD", ""))) == 0 && output.commands.status == "tierlog cluster status --server http://mocked.elb.eu-west-1.amazonaws.com:8080"
+    error_message = "plain ports, and commands for them"
+  }
+
+  assert {
+    condition     = !strcontains(aws_iam_role_policy.broker.policy, "/tierlog/brokers") && local.node_config.certificate == null && output.secrets_command == ""
+    error_message = "no secrets are needed, so none can be read"
+  }
+
+  assert {
+    condition     = sort([for rule in aws_vpc_security_group_ingress_rule.brokers : tostring(rule.to_port)]) == sort(["9092", "8080"]) && one(aws_lb_target_group.this["http"].health_check).protocol == "HTTP"
+    error_message = "brokers call each other at the clients' ports"
+  }
+}
+
+run "opened_in_a_large_network" {
+  command = plan
+
+  variables {
+    insecure     = true
+    client_cidrs = ["10.0.0.0/15"]
+  }
+
+  expect_failures = [aws_launch_template.broker]
 }
 
 run "two_brokers_per_zone_with_volumes_and_clients" {

@@ -1,5 +1,6 @@
 # A broker: `docker build -t tierlog .`, then `docker run -p 9092:9092 -p 8080:8080 -v tierlog:/var/lib/tierlog
-# -e TIERLOG_KAFKA__ADVERTISED_HOST=127.0.0.1 tierlog`.
+# -e TIERLOG_KAFKA__ADVERTISED_HOST=127.0.0.1 tierlog serve --secure`. Without the last two words whoever reaches the ports may
+# do everything.
 # It runs as a user without rights, and with `--read-only`: all it writes is in /var/lib/tierlog and /tmp.
 
 FROM python:3.11-slim-bookworm AS build
@@ -39,6 +40,6 @@ VOLUME /var/lib/tierlog
 EXPOSE 9092 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 \
-  CMD ["python", "-c", "import os, urllib.request as u; u.urlopen(f'http://127.0.0.1:{os.environ[\"TIERLOG_HTTP__PORT\"]}/readyz', timeout=4)"]
+  CMD ["python", "-c", "import os, ssl, urllib.request as u; e = os.environ; s = 's' * (e.get('TIERLOG_LISTENER__HTTP__PROTOCOL') == 'https' or os.path.exists(e['TIERLOG_LOG__DATA_DIR'] + '/secure')); u.urlopen(f'http{s}://127.0.0.1:{e[\"TIERLOG_HTTP__PORT\"]}/readyz', timeout=4, context=ssl._create_unverified_context() if s else None)"]
 ENTRYPOINT ["tierlog"]
 CMD ["serve"]

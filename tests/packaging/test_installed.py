@@ -117,11 +117,17 @@ def test_the_health_check_of_the_image_is_true(installed: Installed, served: Ser
     """The command of the Dockerfile, run as the image runs it: it fails where nobody listens."""
     (line,) = re.findall(r"^  CMD (\[.*\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     program, *arguments = json.loads(line)
-    for port, code in ((served.url.rpartition(":")[2], 0), ("1", 1)):
-        environment = {**installed.environment, "TIERLOG_HTTP__PORT": port}
-        command = [installed.bin / program, *arguments]
+
+    def check(url: str, data: str, code: int) -> None:
+        told = {"TIERLOG_HTTP__PORT": url.rpartition(":")[2], "TIERLOG_LOG__DATA_DIR": str(installed.project / data)}
+        environment, command = {**installed.environment, **told}, [installed.bin / program, *arguments]
         done = subprocess.run(command, env=environment, timeout=60, capture_output=True, check=False)
         assert done.returncode == code, done.stderr
+
+    check(served.url, "data", 0)
+    check("http://127.0.0.1:1", "data", 1)
+    with serving(installed, "closed", "--secure") as (url, _):
+        check(url, "closed", 0)
 
 
 @pytest.mark.usefixtures("served")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from benchmarks.process import BrokerProcess
 from tests.support import forked_workers, forks, turns
@@ -27,7 +27,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC")
 # A note that a closed broker leaves for the command line is for the tests that look for it.
 os.environ["XDG_STATE_HOME"] = os.devnull
 # How long an example takes says nothing of the code: other tests use the same cores.
-settings.register_profile("without deadlines", deadline=None)
+settings.register_profile("without deadlines", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("without deadlines")
 ServeProcess.popen = forks.Popen
 BrokerProcess.popen = forks.Popen

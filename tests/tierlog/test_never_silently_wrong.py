@@ -174,7 +174,7 @@ def test_of_two_copies_of_a_data_directory_one_archives(make_service: MakeServic
         ), "not a record of the other one"
         owner.stop()
         refused = tierlog("archive", "take-over", "orders", server=other.url, code=1).err
-        assert "offset 30 is another record in the archive than in the local log" in refused
+        assert "offset 30 holds another record in the archive than in the local log" in refused
         owner.start()
         fill(owner, "orders", 60, first=2000)
         until_archived(owner, "orders")

@@ -1,8 +1,9 @@
 """The transactional batches of one produce request: who may write them, and which must be admitted first.
 
-A batch goes on if its producer has an open transaction on the partition: that costs one look-up. The first one waits
-for the coordinator: up to Produce 11 it is asked whether the partition was added (the client did that itself), from 12
-on it adds the partition. All partitions of a request are asked for together.
+A batch goes on if its producer has an open transaction on the partition: that costs one look-up. For the first one the
+coordinator is asked: up to Produce 11 whether the partition was added (the client did that itself), from 12 on it adds
+the partition. A question to this broker itself is answered at once; with others, all partitions of a request are asked
+for together, and the batches wait.
 """
 
 from typing import Final
@@ -32,6 +33,10 @@ ABORTABLE_SINCE: Final = 11
 Producer = tuple[int, int]
 
 
+class MustWait(Exception):
+    """The batch waits to be admitted to its transaction."""
+
+
 class Transactions:
     def __init__(self, transactional_id: str | None, context: RequestContext) -> None:
         name, resource = transactional_id, ResourceType.TRANSACTIONAL_ID
@@ -44,16 +49,23 @@ class Transactions:
         self._verifications: dict[TopicPartition, Verification] = {}
         self._refused: dict[TopicPartition, TierlogError] = {}
 
-    def must_wait(self, partition: LedPartition, header: BatchHeader) -> bool:
-        """Returns whether the batch must be admitted first. Raises NotAuthorized if the sender may not write it."""
+    def verified(self, partition: LedPartition, header: BatchHeader) -> Verification | None:
+        """Returns what the append of the batch needs. Raises MustWait if its coordinator must be asked first, or why it
+        is refused."""
         if not self._may:
             raise NotAuthorized(Operation.WRITE, ResourceType.TRANSACTIONAL_ID)
         verification = partition.begin_verification(header, self._name, tv2=self._adds)
         if verification is None:
-            return False
-        self._asked.setdefault((header.producer_id, header.producer_epoch), []).append(partition.tp)
-        self._verifications[partition.tp] = verification
-        return True
+            return None
+        producer, tp = (header.producer_id, header.producer_epoch), partition.tp
+        known = None if self._adds else self._context.node.transactions.verified_here(self._name, *producer, tp)
+        if known is None:
+            self._asked.setdefault(producer, []).append(tp)
+            self._verifications[tp] = verification
+            raise MustWait
+        if (error := known[tp]) is not None:
+            raise self._as_produced(error)
+        return verification
 
     async def admit(self) -> None:
         """Asks the coordinator for all batches that must wait."""
@@ -64,8 +76,11 @@ class Transactions:
 
     async def verification(self, partition: LedPartition, header: BatchHeader) -> Verification | None:
         """Returns what the append of an admitted batch needs. Raises why it is not admitted."""
-        if partition.tp not in self._verifications and self.must_wait(partition, header):
-            await self.admit()  # it was too large to be looked at before
+        if partition.tp not in self._verifications:  # it was too large to be looked at before
+            try:
+                return self.verified(partition, header)
+            except MustWait:
+                await self.admit()
         error = self._refused.get(partition.tp)
         if error is not None:
             raise self._as_produced(error)

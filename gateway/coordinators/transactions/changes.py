@@ -4,11 +4,15 @@
 - A request that meets a step under way waits for it, for a short while, and is decided after it.
 - Markers are written when the decision is committed, and again when this broker begins to coordinate what is decided
   and not complete.
+- A transaction is complete when its markers are committed. Nobody waits for the record of that: it comes with the next
+  change, before it, or alone if there is none soon. Who does not find it writes the markers again.
+- A decision is answered before its markers are written.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, Generic, TypeVar
 
 import structlog
 
@@ -23,7 +27,7 @@ from gateway.coordinators.group_members import refusal_of
 from gateway.coordinators.journal.journal import Journal
 from gateway.coordinators.settings import TransactionSettings
 from gateway.coordinators.transactions.decoding import Loaded, decode_transactions
-from gateway.coordinators.transactions.keys import write_key
+from gateway.coordinators.transactions.keys import check_transactional_id, write_key
 from gateway.coordinators.transactions.markers import LocalMarkers, MarkerWriter
 from gateway.coordinators.transactions.peers import End, Peers
 from gateway.coordinators.transactions.states import PREPARED, State
@@ -51,13 +55,19 @@ WAIT_S: Final = 0.5
 """How long a request waits for the step before it to be over. A client that is told to try again waits longer."""
 WRITE_WAIT_S: Final = 5.0
 """How long a request waits until its change is on all in-sync replicas."""
+COMPLETE_WITHIN_S: Final = 0.1
+"""How long the record that a transaction is complete waits for the next change of the transactional id."""
 COMPLETE_AGAIN_S: Final = 0.5
+CLOSE_WAIT_S: Final = 1.0
 TV1: Final = 1
 
 _log = structlog.get_logger()
 
 Decide = Callable[[Transaction | None, int | None, int], Decision]
 """Decides from the stored value, a new producer id if one was asked for, and the time."""
+Outcome = Producer | Exception
+T = TypeVar("T")
+"""What a request is answered with."""
 
 
 class TransactionChanges:
@@ -76,7 +86,14 @@ class TransactionChanges:
     ) -> None:
         self._producer_ids = producer_ids
         self._settings = settings
-        self._clock = clock
+        self.clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unwritten: dict[TransactionEntry, None] = {}
+        """Complete, which the journal does not say yet."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: set[asyncio.Future[None]] = set()
+        """For each record that says it and is on its way."""
         self.markers = MarkerWriter(node_id, image, local_markers, peers, self._complete)
         self.shards = Journal(
             transactions_topic(settings),
@@ -93,10 +110,20 @@ class TransactionChanges:
         self._held_bytes = 0
 
     async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._write_completed()
+        if self._writing:
+            await asyncio.wait(self._writing, timeout=CLOSE_WAIT_S)
         await self.shards.close()
         await self.markers.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def map_of(self, transactional_id: str) -> TransactionMap:
+        check_transactional_id(transactional_id)
         home = self.shards.find_ready(transactional_id)
         home.check_readable(transactional_id)
         return home
@@ -106,36 +133,36 @@ class TransactionChanges:
         ready = (shard.machine for shard in self.shards if not shard.loading)
         return [entry for home in ready for entry in home.entries.values()]
 
-    async def decided(self, transactional_id: str, decide: Decide, wait_s: float = WAIT_S) -> Producer:
+    def decided(self, transactional_id: str, decide: Decide, wait_s: float = WAIT_S) -> asyncio.Future[Producer]:
         """Returns what the machine answers, when that is committed. Raises its refusal."""
-        loop = asyncio.get_running_loop()
-        ends_s = loop.time() + wait_s
-        new_id: int | None = None
-        while True:
-            home = self.map_of(transactional_id)
-            entry = home.entries.get(transactional_id)
-            known = None if entry is None else entry.value
-            decision: Decision = Refused(ConcurrentTransactions)
-            if entry is None or not entry.is_changing:
-                decision = decide(known, new_id, self._clock())
-            match decision:
-                case Accepted(answer):
-                    return answer
-                case NeedsId():
-                    new_id = await self._producer_ids.next_id()
-                case Change(to, answer):
-                    entry = entry or self._new_entry(home, transactional_id)
-                    await _written(self._changed(entry, to), transactional_id)
-                    if answer is not None:
-                        return answer
-                    new_id = None
-                case Refused(error):
-                    left_s = ends_s - loop.time()
-                    if error is not ConcurrentTransactions or entry is None or left_s <= 0:
-                        raise error(where=transactional_id)
-                    await asyncio.wait([entry.settled()], timeout=left_s)
+        return self.answered(transactional_id, decide, or_raise, wait_s)
 
-    def _new_entry(self, home: TransactionMap, transactional_id: str) -> TransactionEntry:
+    def answered(
+        self,
+        transactional_id: str,
+        decide: Decide,
+        answer: Callable[[Outcome], T],
+        wait_s: float = WAIT_S,
+    ) -> asyncio.Future[T]:
+        """Does the same, and returns what `answer` makes of it."""
+        asked = _Asked(self, transactional_id, decide, answer, wait_s)
+        asked.go_on()
+        return asked.future
+
+    def get_id(self, then: Callable[[int | Exception], None]) -> None:
+        """Calls with a new producer id."""
+
+        async def get() -> None:
+            try:
+                then(await self._producer_ids.next_id())
+            except Exception as error:
+                then(error)
+
+        task = self._loop.create_task(get(), name="new producer id")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def new_entry(self, home: TransactionMap, transactional_id: str) -> TransactionEntry:
         limit = self._settings.max_ids
         has_room = self._held_bytes + size_of(transactional_id, None) <= self._settings.max_bytes
         if not has_room or sum(len(shard.machine.entries) for shard in self.shards) >= limit:
@@ -148,9 +175,8 @@ class TransactionChanges:
         self._held_bytes += size_of(transactional_id, None)
         return entry
 
-    def _changed(self, entry: TransactionEntry, to: Transaction) -> asyncio.Future[None]:
-        """Writes a new value. Returns a future for the moment when it counts, or has failed."""
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def change(self, entry: TransactionEntry, to: Transaction, told: Callable[[CoordinatorError | None], None]) -> None:
+        """Writes a new value. Tells when it counts, or has failed; the markers are written after that."""
         entry.is_changing = True
 
         def done(error: TierlogError | None) -> None:
@@ -158,20 +184,24 @@ class TransactionChanges:
             if entry.ended is not None:
                 error = entry.ended()
             elif error is None:
+                self._unwritten.pop(entry, None)
                 self._hold(entry, to)
-                if to.state in PREPARED:
-                    self._write_markers(entry)
             elif entry.value is None:
                 self._forget(entry)
-            if not told.done():
-                if error is None:
-                    told.set_result(None)
-                else:
-                    told.set_exception(error if isinstance(error, CoordinatorError) else refusal_of(error)(str(error)))
+            if error is None or isinstance(error, CoordinatorError):
+                told(error)
+            else:
+                told(refusal_of(error)(str(error)))
+            if error is None and to.state in PREPARED:
+                self._loop.call_soon(self._write_markers, entry)
             entry.tell()
 
-        entry.home.writer.write([(write_key(entry.transactional_id), write_transaction(to))], done)
-        return told
+        key = write_key(entry.transactional_id)
+        records = [(key, write_transaction(to))]
+        if entry in self._unwritten:
+            assert entry.value is not None
+            records.insert(0, (key, write_transaction(entry.value)))
+        entry.home.writer.write(records, done)
 
     def forget(self, entry: TransactionEntry) -> None:
         """Deletes a transactional id. Whoever uses it next begins anew."""
@@ -191,6 +221,7 @@ class TransactionChanges:
         entry.value = value
 
     def _forget(self, entry: TransactionEntry) -> None:
+        self._unwritten.pop(entry, None)
         self._held_bytes -= size_of(entry.transactional_id, entry.value)
         entry.home.entries.pop(entry.transactional_id, None)
         entry.ended = CoordinatorNotAvailable
@@ -199,27 +230,47 @@ class TransactionChanges:
 
     def _write_markers(self, entry: TransactionEntry) -> None:
         value = entry.value
-        assert value is not None
+        if entry.ended is not None or value is None:
+            return
         coordinator_epoch = self.shards.find(entry.transactional_id).leader_epoch
         version = TV2 if value.tv2 else TV1
         commit = value.state is State.PREPARE_COMMIT
         self.markers.begin(entry, End(value.producer_id, value.epoch, commit, coordinator_epoch, version))
 
     def _complete(self, entry: TransactionEntry) -> None:
-        """Writes that all markers are committed; again and again until that is written, or another coordinates."""
+        """All markers are committed: the next change may come. Its record follows the one that says so, in one batch.
+        If none comes soon, that one is written alone."""
         assert entry.value is not None
         if entry.ended is None and entry.value.state in PREPARED:
-            self._changed(entry, completed(entry.value, self._clock())).add_done_callback(
-                lambda written: self._completed(entry, written)
-            )
+            self._hold(entry, completed(entry.value, self.clock()))
+            self._write_later(entry, COMPLETE_WITHIN_S)
+            entry.tell()
 
-    def _completed(self, entry: TransactionEntry, written: asyncio.Future[None]) -> None:
-        if written.cancelled():
-            return
-        error = written.exception()
-        if error is not None and entry.ended is None:
+    def _write_later(self, entry: TransactionEntry, wait_s: float) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(wait_s, self._write_completed)
+        self._unwritten[entry] = None
+
+    def _write_completed(self) -> None:
+        self._timer = None
+        waiting, self._unwritten = self._unwritten, {}
+        for entry in waiting:
+            if entry.is_changing:
+                self._write_later(entry, COMPLETE_WITHIN_S)  # it is in the batch of the change, if that is written
+            elif entry.value is not None:
+                record = write_key(entry.transactional_id), write_transaction(entry.value)
+                written: asyncio.Future[None] = self._loop.create_future()
+                self._writing.add(written)
+                entry.home.writer.write([record], partial(self._completed, entry, entry.value, written))
+
+    def _completed(
+        self, entry: TransactionEntry, value: Transaction, written: asyncio.Future[None], error: TierlogError | None
+    ) -> None:
+        self._writing.discard(written)
+        written.set_result(None)
+        if error is not None and entry.ended is None and entry.value is value:
             _log.warning("end of a transaction not written", transactional_id=entry.transactional_id, error=str(error))
-            asyncio.get_running_loop().call_later(COMPLETE_AGAIN_S, self._complete, entry)
+            self._write_later(entry, COMPLETE_AGAIN_S)
 
     # Beginning and ending to coordinate
 
@@ -234,7 +285,7 @@ class TransactionChanges:
             self._held_bytes += size_of(transactional_id, None)
             self._hold(entry, value)
             if value.state in PREPARED:
-                self._write_markers(entry)
+                self._loop.call_soon(self._write_markers, entry)
 
     def _end(self, home: TransactionMap) -> None:
         for entry in list(home.entries.values()):
@@ -243,12 +294,107 @@ class TransactionChanges:
             entry.tell()
 
 
-async def _written(change: asyncio.Future[None], transactional_id: str) -> None:
-    """Waits for a change. One that takes longer may still be committed; until then nothing else is decided."""
-    done, _ = await asyncio.wait([change], timeout=WRITE_WAIT_S)
-    if not done:
-        change.add_done_callback(lambda late: late.cancelled() or late.exception())
-        raise CoordinatorNotAvailable(
-            "the change is written, but not yet on all in-sync replicas", where=transactional_id, hint="try again"
-        )
-    change.result()
+class _Asked(Generic[T]):
+    """A request, until it is answered. It is decided when the step before it is over, and answered when what it changes
+    is committed."""
+
+    __slots__ = ("_answer", "_changes", "_decide", "_ends_s", "_id", "_loop", "_new_id", "_timer", "future")
+
+    def __init__(
+        self,
+        changes: TransactionChanges,
+        transactional_id: str,
+        decide: Decide,
+        answer: Callable[[Outcome], T],
+        wait_s: float,
+    ) -> None:
+        self._changes = changes
+        self._id = transactional_id
+        self._decide = decide
+        self._answer = answer
+        self._loop = asyncio.get_running_loop()
+        self._ends_s = self._loop.time() + wait_s
+        self._new_id: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.future: asyncio.Future[T] = self._loop.create_future()
+
+    def go_on(self) -> None:
+        if self.future.done():
+            return
+        try:
+            self._step()
+        except Exception as error:
+            self._settle(error)
+
+    def _step(self) -> None:
+        changes = self._changes
+        home = changes.map_of(self._id)
+        entry = home.entries.get(self._id)
+        known = None if entry is None else entry.value
+        decision: Decision = Refused(ConcurrentTransactions)
+        if entry is None or not entry.is_changing:
+            decision = self._decide(known, self._new_id, changes.clock())
+        match decision:
+            case Accepted(answer):
+                self._settle(answer)
+            case NeedsId():
+                changes.get_id(self._numbered)
+            case Change(to, answer):
+                entry = entry or changes.new_entry(home, self._id)
+                self._timer = self._loop.call_later(WRITE_WAIT_S, self._not_written)
+                changes.change(entry, to, partial(self._written, answer))
+            case Refused(error):
+                left_s = self._ends_s - self._loop.time()
+                if error is not ConcurrentTransactions or entry is None or left_s <= 0:
+                    raise error(where=self._id)
+                settled = entry.settled()
+                self._timer = self._loop.call_later(left_s, _tell, settled)
+                settled.add_done_callback(self._again)
+
+    def _numbered(self, new_id: int | Exception) -> None:
+        if isinstance(new_id, Exception):
+            self._settle(new_id)
+        else:
+            self._new_id = new_id
+            self.go_on()
+
+    def _again(self, settled: asyncio.Future[None]) -> None:
+        self._stop_timer()
+        self.go_on()
+
+    def _written(self, answer: Producer | None, error: CoordinatorError | None) -> None:
+        self._stop_timer()
+        outcome = error or answer
+        if outcome is not None:
+            self._settle(outcome)
+        else:
+            self._new_id = None
+            self._loop.call_soon(self.go_on)
+
+    def _not_written(self) -> None:
+        """The change may still be committed; until then nothing else is decided."""
+        what = "the change is written, but not yet on all in-sync replicas"
+        self._settle(CoordinatorNotAvailable(what, where=self._id, hint="try again"))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _settle(self, outcome: Outcome) -> None:
+        if self.future.done():
+            return
+        try:
+            self.future.set_result(self._answer(outcome))
+        except Exception as error:
+            self.future.set_exception(error)
+
+
+def _tell(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def or_raise(outcome: Outcome) -> Producer:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome

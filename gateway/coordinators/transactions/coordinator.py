@@ -2,7 +2,7 @@
 
 It runs the machines of `transaction` over the journal `__transaction_state`. A request waits until the change before it
 is committed, and for a short while until a decided transaction is complete; then the machine decides. What it decides
-is written, and counts when it is committed: only then the client is answered, and only then markers are written.
+is written, and counts when it is committed: only then the client is answered, and after that markers are written.
 
 Every call for a transactional id may raise CoordinatorLoading, CoordinatorNotAvailable or NotCoordinator: `find` says
 which broker to ask. Calls that begin something make the topic `__transaction_state` if there is none.
@@ -15,13 +15,14 @@ from typing import NamedTuple
 import structlog
 
 from gateway.coordinators.coordinator import GroupCoordinator
-from gateway.coordinators.errors import InvalidTransactionalId, InvalidTransactionTimeout, TransactionalIdNotFound
+from gateway.coordinators.errors import InvalidTransactionTimeout, TransactionalIdNotFound
 from gateway.coordinators.journal.partitioning import partition_of
 from gateway.coordinators.offsets_topic.topic import OFFSETS_TOPIC
-from gateway.coordinators.settings import LONGEST_STRING_BYTES, TransactionSettings
+from gateway.coordinators.settings import TransactionSettings
 from gateway.coordinators.transactions import transaction
 from gateway.coordinators.transactions.admission import Admission
-from gateway.coordinators.transactions.changes import WAIT_S, TransactionChanges
+from gateway.coordinators.transactions.changes import WAIT_S, Outcome, T, TransactionChanges, or_raise
+from gateway.coordinators.transactions.keys import check_transactional_id
 from gateway.coordinators.transactions.markers import LocalMarkers
 from gateway.coordinators.transactions.peers import Peers, Question
 from gateway.coordinators.transactions.rollout import check_served
@@ -174,24 +175,42 @@ class TransactionCoordinator:
         ConcurrentTransactions, TransactionTooLarge.
         """
         try:
-            check_transactional_id(transactional_id)
-            await self._add(transactional_id, Producer(producer_id, epoch), partitions, tv2, wait_s)
+            await self.added(transactional_id, Producer(producer_id, epoch), partitions, or_raise, tv2, wait_s)
         except TierlogError as error:
             return dict.fromkeys(partitions, error)
         return dict.fromkeys(partitions)
+
+    def added(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        answer: Callable[[Outcome], T],
+        tv2: bool = False,
+        wait_s: float = WAIT_S,
+    ) -> asyncio.Future[T]:
+        """Does the same without a task, and returns what `answer` makes of the producer, or of the refusal."""
+        return self.changes.answered(
+            transactional_id,
+            lambda known, _, now_ms: transaction.add(known, producer, partitions, tv2, now_ms),
+            answer,
+            wait_s,
+        )
 
     async def verify(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Collection[TopicPartition]
     ) -> Results:
         """Returns which partitions are in the open transaction of this producer: TransactionAbortable where not."""
+        return self._verified(transactional_id, Producer(producer_id, epoch), partitions)
+
+    def _verified(self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]) -> Results:
         try:
-            check_transactional_id(transactional_id)
             home = self.changes.map_of(transactional_id)
         except TierlogError as error:
             return dict.fromkeys(partitions, error)
         entry = home.entries.get(transactional_id)
         known = None if entry is None else entry.value
-        found = transaction.verify(known, Producer(producer_id, epoch), partitions)
+        found = transaction.verify(known, producer, partitions)
         return {tp: None if refused is None else refused(where=transactional_id) for tp, refused in found.items()}
 
     async def add_offsets(
@@ -201,7 +220,7 @@ class TransactionCoordinator:
         check_transactional_id(transactional_id)
         topic = await self._groups.shards.require_topic()
         tp = TopicPartition(OFFSETS_TOPIC, PartitionId(partition_of(group_id, topic.partitions)))
-        await self._add(transactional_id, Producer(producer_id, epoch), (tp,), tv2, WAIT_S)
+        await self.added(transactional_id, Producer(producer_id, epoch), (tp,), or_raise, tv2)
 
     async def end(
         self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, tv2: bool
@@ -211,11 +230,24 @@ class TransactionCoordinator:
 
         Raises InvalidProducerIdMapping, ProducerFencedByNewer, WrongTransactionState, ConcurrentTransactions.
         """
-        check_transactional_id(transactional_id)
+        return await self.ended(transactional_id, producer_id, epoch, or_raise, commit=commit, tv2=tv2)
+
+    def ended(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        answer: Callable[[Outcome], T],
+        *,
+        commit: bool,
+        tv2: bool,
+    ) -> asyncio.Future[T]:
+        """Does the same without a task, and returns what `answer` makes of what `end` returns or raises."""
         producer = Producer(producer_id, epoch)
-        return await self.changes.decided(
+        return self.changes.answered(
             transactional_id,
             lambda known, new_id, now_ms: transaction.end(known, producer, commit, tv2, new_id, now_ms),
+            answer,
         )
 
     def is_late(self, transactional_id: str, producer_id: int, epoch: int, connected_s: float) -> bool:
@@ -239,20 +271,6 @@ class TransactionCoordinator:
         self.describe(transactional_id)
         await self.changes.decided(transactional_id, transaction.abort)
 
-    async def _add(
-        self,
-        transactional_id: str,
-        producer: Producer,
-        partitions: Collection[TopicPartition],
-        tv2: bool,
-        wait_s: float,
-    ) -> None:
-        await self.changes.decided(
-            transactional_id,
-            lambda known, _, now_ms: transaction.add(known, producer, partitions, tv2, now_ms),
-            wait_s,
-        )
-
     # Questions of partitions
 
     async def admit(
@@ -263,11 +281,17 @@ class TransactionCoordinator:
         producer = Producer(producer_id, epoch)
         return await self._admission.ask(Question(transactional_id, producer, tuple(partitions), add))
 
+    def verified_here(self, transactional_id: str, producer_id: int, epoch: int, tp: TopicPartition) -> Results | None:
+        """Returns what `admit` would, without `add`, if this broker coordinates the transaction; else None."""
+        if self.shards.leader(transactional_id) != self._node_id:
+            return None
+        return self._verified(transactional_id, Producer(producer_id, epoch), (tp,))
+
     async def _admit_own(self, question: Question) -> Results:
         transactional_id, producer, partitions, add = question
         if add:
             return await self.add_partitions(transactional_id, *producer, partitions, tv2=True)
-        return await self.verify(transactional_id, *producer, partitions)
+        return self._verified(transactional_id, producer, partitions)
 
     # Questions of operators
 
@@ -356,15 +380,3 @@ class TransactionCoordinator:
             self.expired += 1
             self.changes.forget(entry)
             await asyncio.sleep(0)
-
-
-def check_transactional_id(transactional_id: str) -> None:
-    """Raises InvalidTransactionalId if the journal cannot hold the id."""
-    try:
-        length = len(transactional_id.encode())
-    except UnicodeEncodeError:
-        length = -1
-    if not 0 < length <= LONGEST_STRING_BYTES:
-        raise InvalidTransactionalId(
-            "a transactional id is 1 to 32767 bytes of UTF-8", hint="set transactional.id to a name of your application"
-        )

@@ -9,7 +9,8 @@
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -19,19 +20,21 @@ from gateway.coordinators.transactions.peers import End, OneMarker, Peers
 from gateway.coordinators.transactions.transaction_map import TransactionEntry
 from hot_tier.cluster.image import ClusterImage
 from hot_tier.errors import ProducerFenced, TierlogError
-from hot_tier.ids import NodeId, Offset
-from hot_tier.replication.led_partition import LedPartition
+from hot_tier.ids import NodeId
 from hot_tier.replication.table import PartitionTable
 
 RETRY_S: Final = 0.05
 LONGEST_RETRY_S: Final = 1.0
 MARKERS_AT_ONCE: Final = 1_000
 """How many markers one request carries."""
+MARKERS_IN_ONE_STEP: Final = 100
+"""How many markers are written here before other work gets its turn."""
 
 _log = structlog.get_logger()
 
 OffsetsEnded = Callable[[int, int, int, bool], None]
 """Hears of a committed marker: partition of the offsets topic, producer id and epoch, whether it commits."""
+Done = Callable[[TierlogError | None], None]
 
 
 class LocalMarkers:
@@ -42,31 +45,42 @@ class LocalMarkers:
         self._offsets_ended = offsets_ended
         self._clock = clock
 
-    async def write(self, one: OneMarker) -> None:
-        """Returns when the marker is committed. Raises the error that kept it from being written; if that is a newer
-        epoch of the producer, when it is committed too: what is not could be lost with this leader."""
+    def write(self, one: OneMarker, done: Done) -> None:
+        """Calls `done` when the marker is committed, perhaps before this returns; or with the error that kept it from
+        being written. If that is a newer epoch of the producer, when it is committed too: what is not could be lost
+        with this leader."""
         end, tp = one
-        partition = self._partitions.get(tp.topic, tp.partition)
+        fenced: ProducerFenced | None = None
         try:
-            appended = partition.append_marker(
-                end.producer_id,
-                end.producer_epoch,
-                end.marker,
-                self._clock(),
-                transaction_version=end.transaction_version,
-            )
-        except ProducerFenced:
-            await _committed(partition, partition.log_end_offset)
-            raise
-        await _committed(partition, appended.end_offset)
-        if tp.topic == OFFSETS_TOPIC:
+            partition = self._partitions.get(tp.topic, tp.partition)
+            try:
+                end_offset = partition.append_marker(
+                    end.producer_id,
+                    end.producer_epoch,
+                    end.marker,
+                    self._clock(),
+                    transaction_version=end.transaction_version,
+                ).end_offset
+            except ProducerFenced as error:
+                fenced, end_offset = error, partition.log_end_offset
+            committed = partition.when_committed(end_offset)
+        except TierlogError as error:
+            done(error)
+            return
+        if committed is None:
+            self._committed(one, fenced, done, None)
+        else:
+            committed.add_done_callback(partial(self._committed, one, fenced, done))
+
+    def _committed(
+        self, one: OneMarker, fenced: ProducerFenced | None, done: Done, committed: asyncio.Future[None] | None
+    ) -> None:
+        error = None if committed is None else committed.exception()
+        assert error is None or isinstance(error, TierlogError)
+        end, tp = one
+        if error is None and fenced is None and tp.topic == OFFSETS_TOPIC:
             self._offsets_ended(tp.partition, end.producer_id, end.producer_epoch, end.commit)
-
-
-async def _committed(partition: LedPartition, end: Offset) -> None:
-    waiting = partition.when_committed(end)
-    if waiting is not None:
-        await waiting
+        done(error or fenced)
 
 
 class MarkerWriter:
@@ -86,6 +100,7 @@ class MarkerWriter:
         self._local = local
         self._peers = peers
         self._complete = complete
+        self._loop = asyncio.get_running_loop()
         self._queues: dict[NodeId, dict[OneMarker, TransactionEntry]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.written = 0
@@ -110,6 +125,7 @@ class MarkerWriter:
     def _route(self, markers: Mapping[OneMarker, TransactionEntry], wait_s: float = RETRY_S) -> None:
         """Hands each marker to who leads its partition now."""
         homeless: dict[OneMarker, TransactionEntry] = {}
+        here: list[tuple[OneMarker, TransactionEntry]] = []
         for one, entry in markers.items():
             if entry.ended is not None:
                 continue
@@ -119,7 +135,7 @@ class MarkerWriter:
                 continue
             leader = self._image.partition_state(one.tp).leader
             if leader == self._node_id:
-                self._spawn(self._write_here(one, entry, wait_s))
+                here.append((one, entry))
             elif self._image.broker(leader) is None:
                 homeless[one] = entry
             elif leader in self._queues:
@@ -129,6 +145,7 @@ class MarkerWriter:
                 self._spawn(self._send_to(leader))
         if homeless:
             self._again(homeless, wait_s)
+        self._write_here(here, wait_s)
 
     def _done(self, one: OneMarker, entry: TransactionEntry) -> None:
         self.written += 1
@@ -136,15 +153,18 @@ class MarkerWriter:
         if not entry.unmarked and entry.ended is None:
             self._complete(entry)
 
-    async def _write_here(self, one: OneMarker, entry: TransactionEntry, wait_s: float) -> None:
-        try:
-            await self._local.write(one)
-        except ProducerFenced:
+    def _write_here(self, markers: Sequence[tuple[OneMarker, TransactionEntry]], wait_s: float) -> None:
+        for one, entry in markers[:MARKERS_IN_ONE_STEP]:
+            if entry.ended is None:
+                self._local.write(one, partial(self._written_here, one, entry, wait_s))
+        if len(markers) > MARKERS_IN_ONE_STEP:
+            self._loop.call_soon(self._write_here, markers[MARKERS_IN_ONE_STEP:], wait_s)
+
+    def _written_here(self, one: OneMarker, entry: TransactionEntry, wait_s: float, error: TierlogError | None) -> None:
+        if error is None or isinstance(error, ProducerFenced):
             self._done(one, entry)
-        except TierlogError as error:
+        elif entry.ended is None:
             self._failed({one: entry}, str(error), wait_s)
-        else:
-            self._done(one, entry)
 
     async def _send_to(self, leader: NodeId) -> None:
         """Sends what is queued for one broker, one request after the other, until its queue is empty."""
@@ -189,6 +209,6 @@ class MarkerWriter:
         self._route(markers, wait_s)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine, name="markers of transactions")
+        task = self._loop.create_task(coroutine, name="markers of transactions")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -18,7 +18,9 @@ Empty, CompleteCommit and CompleteAbort are idle: each leads to Ongoing when a p
 producer begins anew, to PrepareAbort when a TV2 producer aborts what has no partition, and to Dead when the
 transactional id was not used for long.
 
-- A state counts when its record is committed. Until then the old state counts, and other requests wait.
+- A state counts when its record is committed. Until then the old state counts, and other requests wait. CompleteCommit
+  and CompleteAbort count when all markers are committed: their record comes with the next one, or later. A coordinator
+  that does not find it finds what was decided, and writes the markers again.
 - Markers are written only in PrepareCommit and PrepareAbort, and nothing else happens there: what was decided stays.
 - Dead is a tombstone in the journal. PrepareEpochFence is a state that Kafka has between Ongoing and PrepareAbort, in
   memory only; here the epoch is raised by the record of PrepareAbort itself. It is here because tools filter by it.

@@ -9,7 +9,7 @@ To check a batch that is large when decompressed, or to compress it again, would
 is copied, then checked and compressed in a thread, and the connection's next request waits for the whole answer, so
 that the order stays. A batch that is not compressed, and stays so, is checked in less time than a copy takes. If a
 request has so many batches that together they take long, the rest of them is copied and appended in slices
-(`gateway.lane`). The first batch of a transaction on a partition is copied too: it waits until the transaction's
+(`gateway.lane`). The first batch of a transaction on a partition is copied too if it must wait until the transaction's
 coordinator admits it (`gateway.kafka.produced_transactions`). The others of the transaction go the usual way.
 """
 
@@ -31,7 +31,7 @@ from gateway.kafka.errors import (
 )
 from gateway.kafka.handler import CloseConnection, Handler, RequestContext
 from gateway.kafka.leadership import current_leader
-from gateway.kafka.produced_transactions import Transactions
+from gateway.kafka.produced_transactions import MustWait, Transactions
 from gateway.kafka.protocol.api_keys import ApiKey
 from gateway.kafka.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -126,7 +126,7 @@ class _TakesLong(Exception):
 
 
 class _NotNow(Exception):
-    """The batch is not checked in this step, or waits to be admitted to its transaction."""
+    """The batch is not checked in this step."""
 
 
 def handle(
@@ -154,12 +154,12 @@ def handle(
                     raise _NotNow
                 partition, records = _writable(topic.name, data, context)
                 header = _check(partition, records, now_ms, context)
+                verification = None
                 if header.is_transactional:
                     transactions = transactions or Transactions(request.transactional_id, context)
-                    if transactions.must_wait(partition, header):
-                        raise _NotNow
-                answer = _append(partition, records, header, acks, now_ms, commits, context)
-            except (_TakesLong, _NotNow) as why:
+                    verification = transactions.verified(partition, header)
+                answer = _append(partition, records, header, acks, now_ms, commits, context, verification)
+            except (_TakesLong, _NotNow, MustWait) as why:
                 if data.records is not None:
                     data.records = memoryview(bytearray(data.records))
                 later.append((topic.name, data, answers, len(answers), isinstance(why, _TakesLong)))

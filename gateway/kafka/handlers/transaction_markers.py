@@ -23,11 +23,13 @@ from gateway.kafka.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from hot_tier.cluster.acls import Operation, ResourceType
-from hot_tier.errors import InvalidRequest, TierlogError
+from hot_tier.errors import InvalidRequest
 from hot_tier.ids import PartitionId, TopicPartition
 
 WAIT_S: Final = 1.0
 MAX_MARKERS: Final = 10_000
+
+Outcome = asyncio.Future[Exception | None]
 
 
 async def write(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
@@ -38,13 +40,14 @@ async def write(request: WriteTxnMarkersRequest, context: RequestContext) -> Wri
         raise InvalidRequest(f"{count} markers in one request", hint=f"at most {MAX_MARKERS}")
     turn = context.turn()
     loop = asyncio.get_running_loop()
-    writing: dict[OneMarker, asyncio.Task[None]] = {}
+    writing: dict[OneMarker, Outcome] = {}
     async for one in turn.through([one for marker in request.markers for one in _each(marker)]):
         if one not in writing:
-            writing[one] = loop.create_task(context.node.transactions.local_markers.write(one))
+            writing[one] = loop.create_future()
+            _write(one, writing[one], context)
     if writing:
         await asyncio.wait(writing.values(), timeout=WAIT_S)
-    codes = {one: _code(task, one, context) for one, task in writing.items()}
+    codes = {one: _code(outcome) for one, outcome in writing.items()}
     return WriteTxnMarkersResponse([_answer(marker, codes) for marker in request.markers])
 
 
@@ -67,16 +70,17 @@ def _end(marker: WritableTxnMarker) -> End:
     )
 
 
-def _code(task: "asyncio.Task[None]", one: OneMarker, context: RequestContext) -> int:
-    if not task.done():
-        task.cancel()
-        return error_code(TimeoutError())
-    error = task.exception()
-    if error is None:
-        return 0
-    if not isinstance(error, TierlogError):
+def _write(one: OneMarker, outcome: Outcome, context: RequestContext) -> None:
+    try:
+        context.node.transactions.local_markers.write(one, outcome.set_result)
+    except Exception as error:
         context.report(error, topic=one.tp.topic, partition=one.tp.partition)
-    return error_code(error)
+        outcome.set_result(error)
+
+
+def _code(outcome: Outcome) -> int:
+    error = outcome.result() if outcome.done() else TimeoutError()
+    return 0 if error is None else error_code(error)
 
 
 def _answer(marker: WritableTxnMarker, codes: Mapping[OneMarker, int]) -> WritableTxnMarkerResult:

@@ -5,7 +5,7 @@ producers up to version 3, and from brokers in version 4 and up, for many transa
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
 import pyarrow
@@ -13,6 +13,7 @@ import pyarrow.compute
 
 from gateway.coordinators.errors import CoordinatorError
 from gateway.coordinators.transactions.states import State
+from gateway.coordinators.transactions.transaction import Producer
 from gateway.kafka.errors import ErrorCode, error_code
 from gateway.kafka.handler import CloseConnection, Handler, RequestContext
 from gateway.kafka.protocol.api_keys import ApiKey
@@ -49,15 +50,36 @@ TV2_SINCE: Final = 5
 FENCED_SINCE: Final = 2
 """Lower versions of the requests of a transaction do not know PRODUCER_FENCED."""
 LONGEST_PATTERN: Final = 1_000
+AT_ONCE: Final = 100
+"""Up to so many partitions are added without a task."""
 
 STATES: Final = {state.title: state for state in State}
 
 
-async def add_partitions(request: AddPartitionsToTxnRequest, context: RequestContext) -> AddPartitionsToTxnResponse:
+def add_partitions(
+    request: AddPartitionsToTxnRequest, context: RequestContext
+) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     if context.api_version >= FROM_BROKERS:
-        return await _add_for_broker(request, context)
-    producer = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
-    _check_connection(request.v3_and_below_transactional_id, *producer, context)
+        return _add_for_broker(request, context)
+    transactional_id = request.v3_and_below_transactional_id
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    _check_connection(transactional_id, *producer, context)
+    topics = request.v3_and_below_topics
+    if sum(len(topic.partitions) for topic in topics) > AT_ONCE:
+        return _add_many(request, context)
+    asked = _partitions(topics)
+    refused = {tp: code for tp in asked if (code := _refuse(tp, context))}
+    if refused:
+        return _all_results(topics, dict.fromkeys(asked, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused)
+
+    def answer(outcome: Producer | Exception) -> AddPartitionsToTxnResponse:
+        return _all_results(topics, dict.fromkeys(asked, _code_of(outcome, context.api_version)))
+
+    return context.node.transactions.added(transactional_id, producer, set(asked), answer)
+
+
+async def _add_many(request: AddPartitionsToTxnRequest, context: RequestContext) -> AddPartitionsToTxnResponse:
+    """Does the same in slices."""
     turn = context.turn()
     topics = request.v3_and_below_topics
     asked = [tp async for tp in turn.through(_partitions(topics))]
@@ -134,20 +156,23 @@ async def add_offsets(request: AddOffsetsToTxnRequest, context: RequestContext) 
     return AddOffsetsToTxnResponse()
 
 
-async def end(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+def end(request: EndTxnRequest, context: RequestContext) -> "asyncio.Future[EndTxnResponse]":
     if context.api_version < TV2_SINCE:
         _check_connection(request.transactional_id, request.producer_id, request.producer_epoch, context)
-    try:
-        producer_id, epoch = await context.node.transactions.end(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            commit=request.committed,
-            tv2=context.api_version >= TV2_SINCE,
-        )
-    except TierlogError as error:
-        return EndTxnResponse(error_code=_code(error, context.api_version))
-    return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
+
+    def answer(outcome: Producer | Exception) -> EndTxnResponse:
+        if isinstance(outcome, Exception):
+            return EndTxnResponse(error_code=_code_of(outcome, context.api_version))
+        return EndTxnResponse(producer_id=outcome.id, producer_epoch=outcome.epoch)
+
+    return context.node.transactions.ended(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        answer,
+        commit=request.committed,
+        tv2=context.api_version >= TV2_SINCE,
+    )
 
 
 def _check_connection(transactional_id: str, producer_id: int, epoch: int, context: RequestContext) -> None:
@@ -235,6 +260,23 @@ def _partitions(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
     return [TopicPartition(topic.name, PartitionId(index)) for topic in topics for index in topic.partitions]
 
 
+def _all_results(
+    topics: list[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, int]
+) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            AddPartitionsToTxnTopicResult(
+                topic.name,
+                [
+                    AddPartitionsToTxnPartitionResult(index, codes[TopicPartition(topic.name, PartitionId(index))])
+                    for index in topic.partitions
+                ],
+            )
+            for topic in topics
+        ]
+    )
+
+
 async def _topic_results(
     topics: list[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, int], turn: Turn
 ) -> list[AddPartitionsToTxnTopicResult]:
@@ -248,6 +290,13 @@ async def _topic_results(
         )
         async for topic in turn.through(topics)
     ]
+
+
+def _code_of(outcome: Producer | Exception, version: int) -> ErrorCode:
+    """Returns the code of what the coordinator says. Raises what is a mistake of ours."""
+    if isinstance(outcome, Exception) and not isinstance(outcome, TierlogError):
+        raise outcome
+    return _code(outcome if isinstance(outcome, TierlogError) else None, version)
 
 
 def _code(error: TierlogError | None, version: int = FENCED_SINCE) -> ErrorCode:

@@ -293,8 +293,8 @@ async def test_a_commit_after_the_coordinators_time_out_is_refused(
     await work.posted("bills", "one")
     coordinator = topics.node.transactions
     later = topics.node.clock() + 3600_000
-    for each in (coordinator, coordinator.changes):
-        monkeypatch.setattr(each, "_clock", lambda: later)
+    monkeypatch.setattr(coordinator, "_clock", lambda: later)
+    monkeypatch.setattr(coordinator.changes, "clock", lambda: later)
     await coordinator.abort_timed_out()
     reply = await work.end("commit")
     assert (reply.status, reply.problem) in ((409, "producer-fenced"), (503, "concurrent-transactions"))

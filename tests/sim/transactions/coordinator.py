@@ -1,6 +1,7 @@
 """The coordinator: the machine of production over a journal. Who takes over has what is committed of it.
 
-A change counts when it is committed; until then other requests for the transactional id are told to come again.
+A change counts when it is committed; until then other requests for the transactional id are told to come again. That a
+transaction is complete counts when its markers are committed: the record of it comes with the next change, or later.
 """
 
 from collections.abc import Callable
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 PATIENCE_MS = 2_500
 AGAIN_MS = 40
+COMPLETE_WITHIN_MS = 100
+COMPLETE = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
 BUSY = Failed("ConcurrentTransactions", definite=False)
 
 Decide = Callable[[Transaction | None, int | None], Decision]
@@ -47,6 +50,7 @@ class Coordinator(Process):
         self._committed = 0
         self._known: dict[str, Transaction] = {}
         self._busy: set[str] = set()
+        self._unwritten: set[str] = set()
         self._next_id = 1000
         self._up = True
         self.epoch = 0
@@ -99,12 +103,18 @@ class Coordinator(Process):
     # The journal
 
     def _write(self, name: str, to: Transaction, then: Callable[[], None]) -> None:
-        self._journal.append((name, to, then))
+        if name in self._unwritten:
+            self._append(name, self._known[name], _nothing)
+        self._append(name, to, then)
         self._busy.add(name)
-        took_ms = self.world.random.random() * (300 if self.world.random.random() < 0.1 else 5)
-        self.world.after(took_ms, self._commit, self.epoch, len(self._journal))
         if not self._simulation.rules.decides_when_written and to.state in PREPARED:
             self._mark(name, to)
+
+    def _append(self, name: str, to: Transaction, then: Callable[[], None]) -> None:
+        self._unwritten.discard(name)
+        self._journal.append((name, to, then))
+        took_ms = self.world.random.random() * (300 if self.world.random.random() < 0.1 else 5)
+        self.world.after(took_ms, self._commit, self.epoch, len(self._journal))
 
     def _commit(self, epoch: int, end: int) -> None:
         if epoch != self.epoch:
@@ -112,6 +122,8 @@ class Coordinator(Process):
         while self._committed < end:
             name, to, then = self._journal[self._committed]
             self._committed += 1
+            if to.state in COMPLETE:
+                continue
             self._known[name] = to
             self._busy.discard(name)
             if to.state in PREPARED and self._simulation.rules.decides_when_written:
@@ -125,6 +137,7 @@ class Coordinator(Process):
         self.epoch += 1
         self._up = False
         self._busy.clear()
+        self._unwritten.clear()
         self.world.note("the coordinator is another one, with", keeps)
         self.world.after(self.world.random.random() * 300, self._read_back, self.epoch)
 
@@ -165,7 +178,13 @@ class Coordinator(Process):
 
     def _complete(self, name: str, value: Transaction) -> None:
         if self._known.get(name) is value and name not in self._busy:
-            self._write(name, completed(value, self._now), lambda: None)
+            self._known[name] = completed(value, self._now)
+            self._unwritten.add(name)
+            self.world.after(COMPLETE_WITHIN_MS, self._write_completed, name, self.epoch)
+
+    def _write_completed(self, name: str, epoch: int) -> None:
+        if epoch == self.epoch and name in self._unwritten:
+            self._append(name, self._known[name], _nothing)
 
     def _abort_what_takes_too_long(self) -> Work:
         while True:
@@ -175,6 +194,10 @@ class Coordinator(Process):
 
 
 def _nobody(answer: Any) -> None:
+    pass
+
+
+def _nothing() -> None:
     pass
 
 

@@ -214,16 +214,20 @@ class GroupCoordinator:
         """Commits as part of a producer's transaction: the offsets count when `transaction_ended` says so.
 
         `admit` asks the transaction's coordinator whether this partition of the offsets topic is in the transaction, or
-        adds it. It raises the refusal, and is called only if the transaction has written nothing to the partition yet.
+        adds it. It raises the refusal, and is called only while the transaction has written nothing to the partition.
         """
         home = await self._map_to_change(group_id)
         transactional_id, producer_id, producer_epoch, tv2 = transaction
-        verification = home.writer.begin_verification(transactional_id, producer_id, producer_epoch, tv2=tv2)
-        if verification is not None:
+        producer, asked = (transactional_id, producer_id, producer_epoch), None
+        for _ in range(2):  # the marker of the transaction before may come while it is asked, and make that void
+            verification = home.writer.begin_verification(*producer, tv2=tv2)
+            if verification in (None, asked):
+                break
+            asked = verification
             await admit(TopicPartition(OFFSETS_TOPIC, PartitionId(home.writer.number)))
             home = await self._map_to_change(group_id)
-        producer = InTransaction(producer_id, producer_epoch, verification)
-        return await self.offsets.commit_in_transaction(home, group_id, sender, commits, producer)
+        written_by = InTransaction(producer_id, producer_epoch, verification)
+        return await self.offsets.commit_in_transaction(home, group_id, sender, commits, written_by)
 
     def transaction_ended(self, partition: int, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """Applies or drops what a transaction has committed here: its marker in this partition is committed.

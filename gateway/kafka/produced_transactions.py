@@ -81,10 +81,20 @@ class Transactions:
                 return self.verified(partition, header)
             except MustWait:
                 await self.admit()
-        error = self._refused.get(partition.tp)
+        self._check_refused(partition.tp)
+        verification = partition.begin_verification(header, self._name, tv2=self._adds)
+        if verification is not None and verification is not self._verifications[partition.tp]:
+            # The marker of the transaction before came meanwhile. What was said may be about that one.
+            self._verifications[partition.tp] = verification
+            self._asked[header.producer_id, header.producer_epoch] = [partition.tp]
+            await self.admit()
+            self._check_refused(partition.tp)
+        return verification
+
+    def _check_refused(self, tp: TopicPartition) -> None:
+        error = self._refused.get(tp)
         if error is not None:
             raise self._as_produced(error)
-        return self._verifications.get(partition.tp)
 
     def _as_produced(self, error: TierlogError) -> TierlogError:
         """Returns the error in the words of Produce. Older clients do not try again after a coordinator's errors; what

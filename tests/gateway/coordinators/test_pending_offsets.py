@@ -295,6 +295,19 @@ async def test_a_marker_that_comes_while_the_coordinator_is_asked_makes_the_answ
     assert unstable(node) == [] and live(node) == await read_back(node)
 
 
+async def test_the_marker_of_the_transaction_before_may_come_while_the_coordinator_is_asked(node):
+    asked = []
+
+    async def slow(where) -> None:
+        if not asked:
+            await end(node, committed=False)
+        asked.append(where)
+
+    assert await send(node, {tp(0): 10}, admit=slow) == {tp(0): None}
+    assert len(asked) == 2, "what was said before the marker may be about the transaction before"
+    assert unstable(node) == [0] and live(node) == await read_back(node)
+
+
 async def test_a_producer_with_an_older_epoch_is_fenced(node):
     await sent(node, {tp(0): 10}, epoch=3, tv2=True)
     await end(node, epoch=4, version=2)

@@ -141,6 +141,18 @@ async def test_transactions_of_a_newer_client_have_an_epoch_each(node, producer,
         await until(lambda end=2 * (number + 1): stable(node) == end)
 
 
+async def test_the_first_batch_may_come_before_the_marker_of_the_transaction_before(node, producer, monkeypatch):
+    """Markers are written after EndTxn is answered, and those of partitions led elsewhere have a way to go."""
+    changes = node.node.transactions.changes
+    write = changes._write_markers
+    later = asyncio.get_running_loop().call_later
+    monkeypatch.setattr(changes, "_write_markers", lambda entry: later(0.05, write, entry))
+    for _ in range(3):
+        assert await producer.produce(0, TV2) == 0
+        assert await producer.end(version=5) == 0
+    await until(lambda: stable(node) == 6)
+
+
 async def test_a_batch_of_the_transaction_before_does_not_join_the_next(node, producer):
     """KAFKA-14402: the late batch has the epoch, with TV1 even that of the running transaction."""
     assert await producer.produce(0, TV2) == 0

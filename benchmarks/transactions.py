@@ -2,8 +2,9 @@
 
 One broker each, the same client (librdkafka, one producer, one transaction after the other) and the same topics: how
 many records a second, and how long a commit takes. Then a produce without transactions on the same two brokers. Both
-leave syncing to the kernel, and once both sync before they answer. Prints a table, writes
-benchmarks/results/transactions.json. Takes about four minutes, `--quick` one.
+leave syncing to the kernel, then both sync before they answer, then each does as it does by default: of its own
+records, and of the decisions of its coordinator in `__transaction_state`. Prints a table, writes
+benchmarks/results/transactions.json. Takes about five minutes, `--quick` one.
 """
 
 import sys
@@ -12,6 +13,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from rich.console import Console
 
 from benchmarks import limits
@@ -24,10 +27,15 @@ from benchmarks.report import RESULTS, compared
 from benchmarks.results import Results, describe_machine, describe_versions
 from benchmarks.run import KAFKA_SETTINGS, OthersCpu
 from benchmarks.service import TierlogServer
-from benchmarks.workloads import Flush, Produce, Target
+from benchmarks.workloads import FLUSH, Flush, Produce, Target
 
 RECORD_BYTES = 100
-GROUPS: dict[Flush, str] = {"os": "transactions", "commit": "transactions, synced"}
+GROUPS: dict[Flush, str] = {
+    "os": "transactions",
+    "commit": "transactions, synced",
+    "default": "transactions, tierlog synced and Kafka not",
+}
+DECISIONS = "__transaction_state"
 
 
 class Job(NamedTuple):
@@ -38,7 +46,14 @@ class Job(NamedTuple):
         return f"{self.per_transaction:,} records of {RECORD_BYTES} B"
 
 
-JOBS = (Job(1, "os"), Job(100, "os"), Job(10_000, "os"), Job(100, "commit"), Job(10_000, "commit"))
+JOBS = (
+    Job(1, "os"),
+    Job(100, "os"),
+    Job(10_000, "os"),
+    Job(100, "commit"),
+    Job(10_000, "commit"),
+    Job(100, "default"),
+)
 WITHOUT = Produce(RECORD_BYTES, "all", "none", 64 << 10)
 
 
@@ -64,6 +79,7 @@ def measure(quick: bool, console: Console) -> Results:
             targets = [Target(broker, records) for broker in brokers]
             seconds, repeats = (2.0, 2) if quick else (6.0, 3)
             for target in targets:
+                make_decisions(target)
                 target.warm_up(1.0 if quick else 10.0)
                 for job in JOBS:
                     transactions(target, job, 1.0 if quick else 4.0)
@@ -90,7 +106,29 @@ def measure(quick: bool, console: Console) -> Results:
     return results
 
 
+def make_decisions(target: Target) -> None:
+    """Begins a producer, so that the coordinator makes its topic."""
+    Producer({"bootstrap.servers": target.broker.bootstrap, "transactional.id": "first"}).init_transactions(30)
+
+
+def sync_decisions(target: Target, flush: Flush) -> None:
+    """Makes the coordinator sync its decisions as the topic's records are synced."""
+    chosen = FLUSH[target.name][flush]
+    entries = [
+        ConfigEntry(
+            name,
+            chosen.get(name),
+            incremental_operation=AlterConfigOpType.SET if name in chosen else AlterConfigOpType.DELETE,
+        )
+        for name in {name for each in FLUSH[target.name].values() for name in each}
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, DECISIONS, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": target.broker.bootstrap, "log_level": "0"})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
 def transactions(target: Target, job: Job, seconds: float) -> dict[str, float]:
+    sync_decisions(target, job.flush)
     topic = target.make_topic(job.flush)
     settings = {"transactional.id": f"bench-{topic}", "batch.size": str(64 << 10), "linger.ms": "0"}
     cpu = target.broker.cpu_seconds()

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable
 
 from cold_tier.errors import ManifestFenced
-from cold_tier.layout import PartitionLayout
+from cold_tier.layout import PartitionLayout, Version
 from cold_tier.manifest.model import Snapshot
 from hot_tier.cluster.model import (
     Archived,
@@ -54,7 +54,7 @@ class ArchiveRecord:
         before = known or nothing_archived(LeaderEpoch(self._writer.leader_epoch))
         self._check(before)
         writers = tuple(each for each in before.writers if each != self._writer)[-_MOST_WRITERS:]
-        mark = None if found is None else mark_of(found)
+        mark = before.manifest if found is None else mark_of(found)
         if not await self._put(
             before._replace(manifest=mark, writers=(*writers, self._writer), stopped=None), revision
         ):
@@ -141,6 +141,13 @@ class ArchiveRecord:
 
 def mark_of(snapshot: Snapshot) -> ManifestMark:
     return ManifestMark(snapshot.version.leader_epoch, snapshot.version.sequence, snapshot.nonce)
+
+
+def last_published(recorded: Archived | None) -> Version | None:
+    """Returns the newest version that is known to have been published, whether the bucket still has it or not."""
+    if recorded is None or recorded.manifest is None:
+        return None
+    return Version(LeaderEpoch(recorded.manifest.leader_epoch), recorded.manifest.sequence)
 
 
 def newest_known(recorded: Archived | None, current: Snapshot | None, leader_epoch: LeaderEpoch) -> Archived | None:

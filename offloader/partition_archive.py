@@ -50,7 +50,7 @@ from hot_tier.log.producer_snapshots import producers_at
 from hot_tier.replication.led_partition import LedPartition
 from offloader import failpoints
 from offloader.archive import ArchiveJob
-from offloader.archive_record import ArchiveRecord, newest_known
+from offloader.archive_record import ArchiveRecord, last_published, newest_known
 from offloader.archive_steps import MUST_OPEN, Event, Step, after
 from offloader.encryption import demand_encryption
 from offloader.held import Held
@@ -179,11 +179,11 @@ class PartitionArchive:
                 self.store,
                 self.layout,
                 self.leader_epoch,
-                # If nothing was ever archived, there are no records below the local log.
-                self.partition.log.local_log_start_offset,
+                self.partition.log.local_log_start_offset,  # if nothing was ever archived, there are none below it
                 now_ms,
                 check=check,
                 owner=self.owner,
+                published=last_published(recorded),
             )
             self._came(Event.OPENED)
             self._looked_ms = now_ms

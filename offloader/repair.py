@@ -35,10 +35,10 @@ from cold_tier.reports import Repaired
 from cold_tier.upload import READ_BACK_BYTES, upload_segment
 from hot_tier.cluster.model import Archived, Writer
 from hot_tier.errors import CorruptLog
-from hot_tier.ids import LeaderEpoch, Offset
+from hot_tier.ids import Offset
 from hot_tier.record.crc import crc32c
 from hot_tier.record.records import Record, decode_records
-from offloader.archive_record import ArchiveRecord
+from offloader.archive_record import ArchiveRecord, last_published
 from offloader.chain import Candidate, Hole, best_chain, needed
 from offloader.encryption import demand_of
 from offloader.local_history import check_history, epochs_within, other_epoch
@@ -232,8 +232,7 @@ async def _publish(
     owner = dataclasses.replace(archive.owner, writer=uuid.uuid4().hex)
     record = ArchiveRecord(archive.metadata, layout, Writer(archive.leader_epoch, owner.writer))
     await record.admit()
-    mark = None if known is None else known.manifest
-    floor = Version(LeaderEpoch(mark.leader_epoch), mark.sequence) if mark else Version(archive.leader_epoch, -1)
+    floor = last_published(known) or Version(archive.leader_epoch, -1)
     start = Offset(archive.local.log_start_offset)
     identity = (layout.topic, layout.topic_id, layout.partition)
     before = found or Snapshot(*identity, floor, "", now_ms, start)

@@ -73,6 +73,7 @@ class ManifestWriter:
         page_segments: int = PAGE_SEGMENTS,
         check: Callable[[Snapshot | None], Awaitable[None]] = _any,
         owner: Owner | None = None,
+        published: Version | None = None,
     ) -> "ManifestWriter":
         """Takes the partition over: continues what is published, under our epoch.
 
@@ -80,7 +81,8 @@ class ManifestWriter:
         comes back in its own epoch publishes too: one of its earlier snapshots, whose answer was lost, may still be on
         its way. That snapshot must find its version taken before anything that it names is deleted. `check` gets the
         newest snapshot before anything is published, and may refuse it by an error. Without an `owner` the snapshots
-        keep the owner of the one before: that is for tools that work while no broker runs.
+        keep the owner of the one before: that is for tools that work while no broker runs. `published` was the newest
+        version before the bucket lost all of them: they may come back, and then ours must be the newest.
         """
         found = await load_newest(store, layout)
         await check(found)
@@ -90,7 +92,7 @@ class ManifestWriter:
                 where=f"{store.url}{layout.manifest_folder}",
             )
         identity = (layout.topic, layout.topic_id, layout.partition)
-        before = found or Snapshot(*identity, Version(leader_epoch, -1), "", now_ms, log_start_offset)
+        before = found or Snapshot(*identity, published or Version(leader_epoch, -1), "", now_ms, log_start_offset)
         writer = cls(store, layout, leader_epoch, before, PageCache(store), page_segments, owner)
         await writer._publish(before, now_ms, looked=True)
         await writer._catch_up(_NOTHING if found is None else found.version, check, now_ms)

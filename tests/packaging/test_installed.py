@@ -44,8 +44,8 @@ def serving(installed: Installed, data: str, *flags: str, within: Sequence[str] 
         )
     try:
         assert process.stdout is not None
-        ready = process.stdout.readline()
-        assert ready.startswith("tierlog ready"), log.read_text()
+        ready = next((line for line in process.stdout if line.startswith("tierlog ready")), "")
+        assert ready, log.read_text()
         yield "http://" + dict(word.split("=", 1) for word in ready.split()[2:])["http"], log
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, log.read_text()

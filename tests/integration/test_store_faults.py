@@ -12,6 +12,7 @@ import statistics
 import time
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -142,9 +143,10 @@ def faulted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulted]:
         yield Faulted(service, proxy, StoreSettings(bucket=bucket, s3_endpoint=server.endpoint))
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_the_store_fails(name: str, faulted: Faulted) -> None:
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_store_fails(fault: str, faulted: Faulted) -> None:
     service, proxy = faulted.service, faulted.proxy
+    name = f"{fault}-{uuid.uuid4().hex[:6]}"  # another one when the test is tried again
     create_topic(service, name)
     sender = TimedSender(service, name)
     sender.send(4 * PER_SEGMENT)
@@ -153,7 +155,7 @@ def test_the_store_fails(name: str, faulted: Faulted) -> None:
     assert faulted.read_some(name, PER_SEGMENT) > 0
     quiet = sender.run(0.5)
 
-    proxy.faults, proxy.met = (FAULTS[name],), 0
+    proxy.faults, proxy.met = (FAULTS[fault],), 0
     below = local_start(service, name)
     try:
         until = time.monotonic() + FAULT_S

@@ -43,7 +43,8 @@ async def test_a_connection_without_whole_headers_is_closed(serve: Serve, sent: 
     async with connected(served) as (reader, writer):
         writer.write(sent)
         assert await rest(reader) == b""
-    assert 0.2 <= time.monotonic() - began < 3
+    # The clock of the loop is coarser than this one.
+    assert 0.19 <= time.monotonic() - began < 3
     await until(lambda: served.http.connections == 0)
 
 
